@@ -25,9 +25,6 @@ const (
 	// DefaultMaxQueues bounds the receive queue numbers that can have a socket.
 	DefaultMaxQueues = 256
 
-	// DefaultLiveSlots is how many live frames a worker can queue for one run.
-	DefaultLiveSlots = 512
-
 	// maxEntries bounds the values of Options: the kernel allocates a part of each map at once.
 	maxEntries = 1 << 24
 )

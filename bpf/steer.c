@@ -41,7 +41,6 @@
 #include "kernel.h"
 #include "maps.h"
 #include "wire.h"
-#include "live.h"
 
 // No helper in use is reserved for GPL programs, so the program has the licence of the project.
 const char license_text[] SEC("license") = "Apache-2.0";
@@ -627,9 +626,6 @@ static inline_always void count(void *map, __u32 index)
 SEC("xdp.frags")
 int xwarp_steer(struct xdp_md *ctx)
 {
-	if (is_live(ctx))
-		return transmit_live(ctx);
-
 	__u32 zero = 0;
 	const struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	if (!set)

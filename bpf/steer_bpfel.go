@@ -73,20 +73,6 @@ type steerListenerLimit struct {
 	Stray       uint64
 }
 
-type steerLiveSlot struct {
-	_      structs.HostLayout
-	Length uint32
-	Zero   uint32
-	Frame  [3360]uint8
-}
-
-type steerLiveState struct {
-	_    structs.HostLayout
-	Next uint32
-	End  uint32
-	Zero [14]uint32
-}
-
 type steerOutcome uint32
 
 const (
@@ -159,9 +145,6 @@ const (
 	steerMapListenerCache  = "listener_cache"
 	steerMapListenerLimits = "listener_limits"
 	steerMapListeners      = "listeners"
-	steerMapLiveDevice     = "live_device"
-	steerMapLiveSlots      = "live_slots"
-	steerMapLiveStates     = "live_states"
 	steerMapLocalPrefixes  = "local_prefixes"
 	steerMapMustProtect    = "must_protect"
 	steerMapNoSocketDrops  = "no_socket_drops"
@@ -229,9 +212,6 @@ type steerMapSpecs struct {
 	ListenerCache  *ebpf.MapSpec `ebpf:"listener_cache"`
 	ListenerLimits *ebpf.MapSpec `ebpf:"listener_limits"`
 	Listeners      *ebpf.MapSpec `ebpf:"listeners"`
-	LiveDevice     *ebpf.MapSpec `ebpf:"live_device"`
-	LiveSlots      *ebpf.MapSpec `ebpf:"live_slots"`
-	LiveStates     *ebpf.MapSpec `ebpf:"live_states"`
 	LocalPrefixes  *ebpf.MapSpec `ebpf:"local_prefixes"`
 	MustProtect    *ebpf.MapSpec `ebpf:"must_protect"`
 	NoSocketDrops  *ebpf.MapSpec `ebpf:"no_socket_drops"`
@@ -275,9 +255,6 @@ type steerMaps struct {
 	ListenerCache  *ebpf.Map `ebpf:"listener_cache"`
 	ListenerLimits *ebpf.Map `ebpf:"listener_limits"`
 	Listeners      *ebpf.Map `ebpf:"listeners"`
-	LiveDevice     *ebpf.Map `ebpf:"live_device"`
-	LiveSlots      *ebpf.Map `ebpf:"live_slots"`
-	LiveStates     *ebpf.Map `ebpf:"live_states"`
 	LocalPrefixes  *ebpf.Map `ebpf:"local_prefixes"`
 	MustProtect    *ebpf.Map `ebpf:"must_protect"`
 	NoSocketDrops  *ebpf.Map `ebpf:"no_socket_drops"`
@@ -297,9 +274,6 @@ func (m *steerMaps) Close() error {
 		m.ListenerCache,
 		m.ListenerLimits,
 		m.Listeners,
-		m.LiveDevice,
-		m.LiveSlots,
-		m.LiveStates,
 		m.LocalPrefixes,
 		m.MustProtect,
 		m.NoSocketDrops,

@@ -36,15 +36,13 @@ type Options struct {
 	MaxFragments int // datagrams at a time whose later fragments are expected
 	MaxPrefixes  int // of this host's addresses, and of peers
 	MaxQueues    int // receive queues that can have a socket: numbers 0 to MaxQueues-1
-	LiveWorkers  int // workers that transmit live frames, with DefaultLiveSlots slots each; 0: none
 }
 
 // Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
 type Steering struct {
-	life   sync.RWMutex // held for reading while objs and live are used; guards closed
+	life   sync.RWMutex // held for reading while objs are used; guards closed
 	closed bool
 	objs   steerObjects
-	live   live
 
 	// guarded by mu
 	mu           sync.Mutex
@@ -92,10 +90,6 @@ func Load(opts Options) (*Steering, error) {
 			s.MaxEntries = uint32(n)
 		}
 	}
-	if n := opts.LiveWorkers; n > 0 {
-		spec.Maps[steerMapLiveStates].MaxEntries, spec.Maps[steerMapLiveSlots].MaxEntries = uint32(
-			n), uint32(n*DefaultLiveSlots)
-	}
 	s := new(Steering)
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
@@ -119,7 +113,7 @@ func (s *Steering) Close() error {
 		return nil
 	}
 	s.closed = true
-	return errors.Join(s.Detach(), s.live.close(), s.objs.Close())
+	return errors.Join(s.Detach(), s.objs.Close())
 }
 
 // lockOpen keeps program and maps from being closed until s.life.RUnlock.

@@ -226,7 +226,8 @@ func TestSenderNext(t *testing.T) {
 							more = m
 						}
 						if more != (src[k].left > 0 || s[k].waitingLen > 0) {
-							t.Errorf("%d, %+v: more %v, %d bytes left", most, cfg, more, src[k].left)
+							t.Errorf("%d, %+v: more %v, %d left", most, cfg, more,
+								src[k].left)
 						}
 					}
 				}

@@ -16,7 +16,6 @@ import (
 type Driver struct {
 	Name       string // as shown by ethtool -i; empty if it has none
 	Native     bool   // runs XDP programs
-	Transmits  bool   // accepts XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
 	ZeroCopy   bool   // has a zero-copy mode for AF_XDP
 	RxSegments bool   // passes frames of several buffers to programs
 	// Segments is the maximum number of buffers of a frame in zero-copy mode. With 1 the driver refuses sockets with
@@ -48,7 +47,6 @@ var ErrNotReported = errors.New("this kernel does not report the XDP features of
 // The part of linux/netdev.h that QueryDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
 const (
 	netdevBasic    = 1 << 0
-	netdevTransmit = 1 << 2
 	netdevZeroCopy = 1 << 3
 	netdevRxSG     = 1 << 5
 
@@ -191,8 +189,8 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 		switch {
 		case a.Attr.Type == netdevXDPFeatures && len(a.Value) == 8:
 			f := binary.NativeEndian.Uint64(a.Value)
-			d.Native, d.Transmits, d.ZeroCopy, d.RxSegments = f&netdevBasic != 0,
-				f&netdevTransmit != 0, f&netdevZeroCopy != 0, f&netdevRxSG != 0
+			d.Native, d.ZeroCopy, d.RxSegments = f&netdevBasic != 0,
+				f&netdevZeroCopy != 0, f&netdevRxSG != 0
 		case a.Attr.Type == netdevMaxSegments && len(a.Value) == 4:
 			d.Segments = int(binary.NativeEndian.Uint32(a.Value))
 		}

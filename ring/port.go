@@ -22,8 +22,6 @@ type Port interface {
 	Reap() int
 	Wait(timeout time.Duration, extraFD int) Ready
 	Stats() Stats
-	// Live returns the counters of live frames, or nil if the Port sends none: see package live.
-	Live() *LiveStats
 	Info() Info
 	Audit() error
 	Close() error
@@ -39,18 +37,6 @@ type Shape struct {
 	Payload int // bytes of TCP payload per segment; the last one may be shorter
 	IPv6    bool
 }
-
-// LiveStats counts the frames of a Port with live frames.
-type LiveStats struct {
-	Runs    uint64 // calls that transmitted frames
-	Frames  uint64 // by those
-	Single  uint64 // frames sent through the Port below
-	Invalid uint64 // frames of invalid length, dropped
-	Failed  uint64 // calls that transmitted nothing; the Port below got their frames
-}
-
-// Live returns nil: a socket sends no live frames.
-func (s *Socket) Live() *LiveStats { return nil }
 
 // Block returns nil: a socket accepts frames only.
 func (s *Socket) Block() []byte { return nil }

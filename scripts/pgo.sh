@@ -16,7 +16,7 @@ done <<END
 --size 1048576 --depth 8
 --size 1048576 --depth 8 --no-markers
 --size 1048576 --depth 8 --no-markers --tx packet-gso
---size 1048576 --depth 8 --no-markers --tx xdp-live
+--size 1048576 --depth 8 --no-markers --tx auto --offloads
 --size 1048576 --depth 8 --no-markers --mtu 9000
 --size 1048576 --depth 8 --verb read
 --size 1048576 --depth 8 --verb send

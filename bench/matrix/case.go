@@ -89,10 +89,7 @@ const (
 	autoBare  = "xwarp as it comes, no markers"
 	ourGSO    = "xwarp, no markers, segmentation offload"
 	ourMarked = "xwarp, segmentation offload"
-	ourLive   = "xwarp, XDP live frames"
-	liveBare  = "xwarp, no markers, XDP live frames"
 	ourESP    = "xwarp, no markers, ESP with AES-128"
-	liveESP   = "xwarp, no markers, XDP live frames, ESP with AES-128"
 	ourESP256 = "xwarp, no markers, ESP with AES-256"
 )
 
@@ -143,7 +140,6 @@ func sealed256(s *endpoint.Spec) { s.ESP = 256 }
 func copying(s *endpoint.Spec)   { s.Copy = true }
 func blocks(s *endpoint.Spec)    { s.Transmit = xdp.TransmitGSO }
 func auto(s *endpoint.Spec)      { s.Transmit = xdp.TransmitAuto }
-func live(s *endpoint.Spec)      { s.Transmit = xdp.TransmitLive }
 
 // variant is s with options.
 func variant(name string, s endpoint.Spec, options ...option) Variant {

@@ -74,8 +74,6 @@ func frameCase(mtu int) Case {
 			variant(kernelCut, tcp).on(sameFrames),
 			variant(kernelAll, tcp).on(asTheyCome),
 			variant(workHot, raw(endpoint.Memory, mtu-52)),
-			variant(ourLive, xdp, live).on(sameSums),
-			variant(liveBare, xdp, noMarkers, live).on(sameSums),
 		},
 	}
 	if mtu == 1500 {
@@ -97,7 +95,6 @@ func sizeCase(n int) Case {
 			variant(ourAuto, xdp, auto).on(asTheyCome),
 			variant(ours, xdp),
 			variant(ourMarked, xdp, blocks).on(sameSums),
-			variant(ourLive, xdp, live),
 			variant(kernelAll, tcp).on(asTheyCome),
 			variant(kernelSum, tcp).on(sameSums),
 		},
@@ -181,7 +178,7 @@ func oneCase(n int) Case {
 		}
 		xdp := bw(endpoint.XDP, verbs[i], n)
 		c.Variants = append(c.Variants, variant(name, xdp, one),
-			variant(name+", XDP live frames", xdp, one, live).on(sameSums),
+			variant(name+", as it comes", xdp, one, auto).on(asTheyCome),
 			variant(name+", "+layered, bw(endpoint.Layered, verbs[i], n), one).on(asTheyCome))
 	}
 	return c

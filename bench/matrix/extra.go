@@ -58,8 +58,6 @@ func espCase(mtu int) Case {
 			variant(ourBare, xdp, noMarkers),
 			variant(ourESP, xdp, noMarkers, sealed),
 			variant(ourESP256, xdp, noMarkers, sealed256),
-			variant(liveBare, xdp, noMarkers, live).on(sameSums),
-			variant(liveESP, xdp, noMarkers, live, sealed).on(sameSums),
 		},
 	}
 }

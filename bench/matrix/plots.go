@@ -106,12 +106,12 @@ func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x
 }
 
 func (res *Results) bySize() []curve {
-	return res.lines([]string{ourAuto, ours, ourMarked, ourLive, kernelAll, kernelSum}, Gbps,
-		floats(sizes), func(x float64) string { return fmt.Sprintf("size-%d", int(x)) })
+	return res.lines([]string{ourAuto, ours, ourMarked, kernelAll, kernelSum}, Gbps, floats(sizes),
+		func(x float64) string { return fmt.Sprintf("size-%d", int(x)) })
 }
 
 func (res *Results) byMTU() []curve {
-	return res.lines([]string{ourAuto, ours, ourMarked, ourLive, rawRing, kernelAll, kernelCut,
+	return res.lines([]string{ourAuto, ours, ourMarked, rawRing, kernelAll, kernelCut,
 		kernelSum, layered}, Gbps, floats(mtus),
 		func(x float64) string { return fmt.Sprintf("write-mtu%d", int(x)) })
 }

@@ -39,7 +39,7 @@ the interface if that is safe, otherwise on a temporary veth pair.
 --fix applies the fixes it can and records the previous settings in the --state file; --undo restores them in reverse
 order. The state file must be in a directory that only root can write to.
 
---measure sends frames for two seconds to compare the transmit modes of the interface (xdp, packet-gso, xdp-live). The
+--measure sends frames for two seconds to compare the transmit modes of the interface (xdp, packet-gso). The
 frames are MTU-sized; their source and destination are the interface's own Ethernet address, so the next switch drops
 them.
 

@@ -27,12 +27,12 @@ type statisticRow struct {
 // counted identifies the object of a group of counters.
 type counted struct {
 	onLink
-	Queue   *int           `json:"queue,omitempty" doc:"queue of the device, for stack, listen, ring and live"`
+	Queue   *int           `json:"queue,omitempty" doc:"queue of the device, for stack, listen and ring"`
 	Session uint64         `json:"session,omitempty" doc:"session that owns the queue pair"`
 	QP      control.Handle `json:"lqpn,omitempty" doc:"queue pair; if absent, rdma, mpa and tcp are sums over all queue pairs, including closed ones"`
 	Export  string         `json:"export,omitempty" doc:"export that owns the queue pair, instead of a session"`
 	Remote  string         `json:"remote,omitempty" doc:"peer address of the queue pair"`
-	Part    string         `json:"part" doc:"steering, stack, listen, ring, live, port_mapper, rdma, mpa or tcp"`
+	Part    string         `json:"part" doc:"steering, stack, listen, ring, port_mapper, rdma, mpa or tcp"`
 }
 
 func newStatistic(*global) *cobra.Command {
@@ -90,7 +90,6 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 			add(queue, "stack", w.Stack)
 			add(queue, "listen", w.Listen)
 			add(queue, "ring", w.Ring)
-			add(queue, "live", w.Live)
 		}
 		if p := d.PortMapper; p != nil {
 			add(device, "port_mapper", p.Counters)

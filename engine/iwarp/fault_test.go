@@ -83,7 +83,7 @@ func (f *faulty) lose(t *testing.T) {
 	}
 }
 
-// fill lets f write its data, in blocks of up to most segments of at most 1448 bytes, and returns the blocks that leave.
+// fill lets f write its data in blocks of up to most segments of 1448 bytes. It returns the blocks that leave.
 func (f *faulty) fill(most int) (blocks [][]byte) {
 	f.Settle(0)
 	for {

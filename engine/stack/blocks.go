@@ -73,9 +73,9 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	b := &s.block
 	left := false // s.out was polled but not sent
 	again, ok := true, true
-	for ok && (n < s.round.maxEach || left) {
+	for ok && (n < MaxFramesPerVisit || left) {
 		b.mem, b.n = nil, 0
-		if n < s.round.maxEach {
+		if n < MaxFramesPerVisit {
 			b.mem = s.port.Block()
 		}
 		if left {

@@ -366,7 +366,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	if s.blocks && e.flow == nil {
 		return e.burstBlocks(src, now)
 	}
-	for ; n < s.round.maxEach; n++ {
+	for ; n < MaxFramesPerVisit; n++ {
 		buf, ok := s.allocTx()
 		if !ok {
 			break

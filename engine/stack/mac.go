@@ -32,19 +32,6 @@ func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	}
 }
 
-// followRoom limits the segments that connections send next to the frame size of the port, which a Flush may have
-// changed.
-func (s *Stack) followRoom(now tick.Time) {
-	room := s.port.Info().TxRoom
-	if room == s.room {
-		return
-	}
-	s.room = room
-	for _, e := range s.conns {
-		e.limitSegments(now)
-	}
-}
-
 // limitSegments limits the segments of e to the frame size of the port, after sealing if it is protected.
 func (e *Endpoint) limitSegments(now tick.Time) {
 	e.conn.LimitSegments(e.flow.innerMTU(e.stack.room-e.frame.ipAt, e.frame.v6), now)

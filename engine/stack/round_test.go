@@ -78,39 +78,19 @@ func TestOwnersTransmitInTurns(t *testing.T) {
 	}
 }
 
-// TestLongRuns: if the port prefers long runs, a lone connection sends one per visit, and several share it.
-func TestLongRuns(t *testing.T) {
-	for _, tc := range []struct{ run, ends, most, each int }{
-		{0, 0, MaxFramesPerRound, MaxFramesPerVisit}, {0, 1, MaxFramesPerRound, MaxFramesPerVisit},
-		{0, 9, MaxFramesPerRound, MaxFramesPerVisit},
-		{256, 0, 256, MaxFramesPerVisit}, {256, 1, 256, 256}, {256, 2, 256, 128},
-		{256, 100, 256, MaxFramesPerVisit},
-		{32, 1, MaxFramesPerRound, MaxFramesPerVisit},
-	} {
-		var r round
-		r.startRound(tc.ends, tc.run)
-		if r.maxFrames != tc.most || r.maxEach != tc.each {
-			t.Errorf("%d connections, runs of %d: %d frames in a round and %d in a visit, want "+
-				"%d and %d", tc.ends, tc.run, r.maxFrames, r.maxEach, tc.most, tc.each)
-		}
-	}
-}
-
-// TestVisitOfARun: a visit sends as many frames as its round permits.
-func TestVisitOfARun(t *testing.T) {
-	for run, want := range map[int]int{0: MaxFramesPerVisit, 200: 200} {
-		u := &endless{none: true, idle: true}
-		x := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20,
-			Loss: loss.Config{CC: cc.Config{InitialWindow: 1 << 10}}},
-			[2]Upper{u, &endless{idle: true}})
-		p := &nothingPort{Port: x.s[0].port, buf: make([]byte, 2048)}
-		x.s[0].port, x.s[0].cfg.Run = p, run
-		u.idle = false
-		x.e.Wake()
-		x.s[0].Transmit(x.now)
-		if p.sent != want {
-			t.Errorf("runs of %d: %d frames left in a visit, want %d", run, p.sent, want)
-		}
+// TestVisitIsLimited: a visit sends no more than MaxFramesPerVisit frames.
+func TestVisitIsLimited(t *testing.T) {
+	u := &endless{none: true, idle: true}
+	x := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20,
+		Loss: loss.Config{CC: cc.Config{InitialWindow: 1 << 10}}},
+		[2]Upper{u, &endless{idle: true}})
+	p := &nothingPort{Port: x.s[0].port, buf: make([]byte, 2048)}
+	x.s[0].port = p
+	u.idle = false
+	x.e.Wake()
+	x.s[0].Transmit(x.now)
+	if p.sent != MaxFramesPerVisit {
+		t.Errorf("%d frames left in a visit, want %d", p.sent, MaxFramesPerVisit)
 	}
 }
 

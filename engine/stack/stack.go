@@ -39,7 +39,6 @@ type Config struct {
 	Port     ring.Port
 	MAC      [6]byte
 	MTU      int    // of the link, in bytes of an IP packet
-	Run      int    // preferred number of frames per call of the port; 0: at most MaxFramesPerRound
 	VLAN     uint16 // VLAN identifier; 0: untagged
 	Resolver Resolver
 	Steering Steering
@@ -289,32 +288,21 @@ type Class = fair.Class[*Endpoint]
 
 // round is one round of transmission.
 type round struct {
-	visits             int         // visits left: initially the number of waiting connections
-	visited            []*Endpoint // in order of their visits; visited[:tidied] are done
-	tidied             int
-	sent               int
-	maxFrames, maxEach int // maximum frames of all connections, and of one
-}
-
-// startRound sets the limits of a round. If the port prefers long runs, a single connection sends one per visit.
-func (r *round) startRound(waiting, run int) {
-	*r = round{visits: waiting, visited: r.visited[:0], maxFrames: max(MaxFramesPerRound, run),
-		maxEach: MaxFramesPerVisit}
-	if waiting > 0 {
-		r.maxEach = max(r.maxEach, run/waiting)
-	}
+	visits  int         // visits left: initially the number of waiting connections
+	visited []*Endpoint // in order of their visits; visited[:tidied] are done
+	tidied  int
+	sent    int
 }
 
 // transmit visits the endpoints that want to send, with limits for each and for all, and kicks the port.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
-	r.startRound(s.dirty.Len(), s.cfg.Run)
+	*r = round{visits: s.dirty.Len(), visited: r.visited[:0]}
 	s.starved = false
 	for !s.visit(now) { // until a round ends without a panic
 	}
 	s.queued = false
 	s.flush.note(s.port.Flush(), now)
-	s.followRoom(now)
 	for !s.tidy(now) {
 	}
 	clear(r.visited)
@@ -338,7 +326,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 func (s *Stack) visit(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
-	for r.visits > 0 && r.sent < r.maxFrames {
+	for r.visits > 0 && r.sent < MaxFramesPerRound {
 		r.visits--
 		e, ok := s.dirty.Next()
 		if !ok {

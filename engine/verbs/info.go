@@ -13,7 +13,7 @@ type Transport struct {
 	Interface string // its current name
 	Ifindex   int    // zero on kernel sockets
 	XDPMode   string // "native" or "generic"
-	Transmit  string // "xdp", "packet-gso" or "xdp-live"
+	Transmit  string // "xdp" or "packet-gso"
 	Way       string // how segments are sent now, their packet size, and why; empty on kernel sockets
 	Copy      string // "copy" or "zero-copy"
 	Segments  int    // maximum chunks of a received frame; 1 with zero-copy if the MTU allows it

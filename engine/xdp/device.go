@@ -118,7 +118,6 @@ type driver struct {
 	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or its replacement by SetAllow
 	// loopback carries the connections to addresses of this host.
 	loopback *sockets.Driver
-	live     *liveFrames       // nil without TransmitLive
 	auto     bool              // Config.Transmit was TransmitAuto
 	veth     bool              // the interface is a veth
 	ipsec    *ipsecState       // nil without Config.IPsec

@@ -28,12 +28,11 @@ type QueueStats struct {
 	Stack  stack.Stats
 	Listen tcp.ListenCounters
 	Ring   ring.Stats
-	Live   *ring.LiveStats // nil without TransmitLive
 }
 
 func (w *worker) stats() QueueStats {
 	return QueueStats{Queue: w.Queue, Stack: w.stk.Stats(), Listen: w.stk.Listened(),
-		Ring: w.port.Stats(), Live: w.port.Live()}
+		Ring: w.port.Stats()}
 }
 
 // collectStats returns the counters of all workers, or the final ones after Close.

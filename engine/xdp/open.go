@@ -26,10 +26,7 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 	if err := x.cfg.checkTransmit(); err != nil {
 		return err
 	}
-	x.steer, err = x.cfg.Privileges.steering(func() bpf.Options {
-		return bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}
-	})
-	if err != nil {
+	if x.steer, err = x.cfg.Privileges.steering(); err != nil {
 		return err
 	}
 	if x.neigh, err = neigh.New(link, x.base.Log(), x.onNextHop); err != nil {
@@ -108,7 +105,7 @@ func (x *driver) openQueue(link, queue int, wait time.Duration) error {
 		x.socket = sock.Info()
 	}
 	x.pollQueue(sock)
-	port, err := x.transmitPort(sock, len(x.workers), link)
+	port, err := x.transmitPort(sock, link)
 	if err != nil {
 		sock.Close()
 		return err
@@ -152,7 +149,7 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	}
 	w.Queue = queue
 	cfg := stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.framesPerRun(),
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU,
 		Resolver: x.hops.forWorker(),
 		Steering: flows{x, w}, Peers: x.base.Options().Peers,
 		Stray:  stray(w),
@@ -214,7 +211,6 @@ func (x *driver) Close() error {
 		w.closeFiles()
 	}
 	x.ipsec.forgetKeys()
-	x.live.close()
 	if x.steer != nil {
 		x.lastSteering, _ = x.steer.Counters()
 	}

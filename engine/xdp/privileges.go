@@ -102,10 +102,10 @@ func (k *Privileges) space() *netspace.Space {
 	return k.home
 }
 
-// steering returns a program without claims: the one held by k, or a new one with the options o.
-func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
+// steering returns a program without claims: the one held by k, or a new one.
+func (k *Privileges) steering() (*bpf.Steering, error) {
 	if k == nil {
-		return bpf.Load(o())
+		return bpf.Load(bpf.Options{})
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +115,7 @@ func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
 	if k.steer != nil {
 		return k.steer, k.steer.RemoveClaims()
 	}
-	s, err := bpf.Load(o())
+	s, err := bpf.Load(bpf.Options{})
 	k.steer = s
 	return s, err
 }

@@ -32,7 +32,7 @@ func (x *driver) relayQueues(had, has int) {
 		relayed, "next", "restart to give each queue its own worker, which is faster")
 }
 
-// openRelay starts a relay for one queue. It needs no live frames, because it sends nothing.
+// openRelay starts a relay for one queue.
 func (x *driver) openRelay(queue int) error {
 	sock, err := x.openSocket(queue, 0)
 	if err != nil {

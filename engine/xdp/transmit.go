@@ -23,10 +23,6 @@ const (
 	// other segments through AF_XDP: see package ring/gso. A veth whose peer has no native program delivers a block
 	// whole. Elsewhere the kernel or the NIC cuts it into the segments, at borders of FPDUs.
 	TransmitGSO Transmit = "packet-gso"
-	// TransmitLive sends runs of segments as XDP live frames, and other segments through AF_XDP. While the driver does
-	// not take live frames, it sends all through AF_XDP; a veth takes them while its peer has an XDP program or GRO.
-	// See package ring/live. A live frame lies within a page, so its packet has 3346 bytes at most, whatever the MTU.
-	TransmitLive Transmit = "xdp-live"
 	// TransmitAuto is TransmitGSO on veth, and where the program runs in generic mode because the driver has no native
 	// one. Elsewhere it is TransmitXDP.
 	TransmitAuto Transmit = "auto"
@@ -50,46 +46,36 @@ func isVeth(nic netlink.Link) bool { return nic.Type() == "veth" }
 // checkTransmit fails if c.Transmit is unknown. It replaces an empty one.
 func (c *Config) checkTransmit() error {
 	switch c.Transmit {
-	case TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto:
+	case TransmitXDP, TransmitGSO, TransmitAuto:
 	case "":
 		c.Transmit = TransmitXDP
 	default:
-		return fmt.Errorf("%w: unknown transmit mode %q: use %q, %q, %q or %q", verbs.ErrInvalid,
-			c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
+		return fmt.Errorf("%w: unknown transmit mode %q: use %q, %q or %q", verbs.ErrInvalid,
+			c.Transmit, TransmitXDP, TransmitGSO, TransmitAuto)
 	}
 	return nil
 }
 
 // attachMode returns the mode in which to attach the program. A native program of a veth makes the kernel cut all that
-// the peer sends into frames of the MTU; a generic one receives blocks whole, but on the first queue only. Live frames
-// need a native one.
+// the peer sends into frames of the MTU; a generic one receives blocks whole, but on the first queue only.
 func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
-	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && c.Transmit != TransmitLive &&
+	if c.XDPMode == bpf.ModeAuto && isVeth(nic) &&
 		ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1 {
 		return bpf.ModeGeneric
 	}
 	return c.XDPMode
 }
 
-// way says how segments leave now, in packets of what size, and why. Live frames make packets shorter: see live.Port.
-// Whatever way, a path or a peer that takes less counts.
+// way says how segments leave now, in packets of what size, and why. A path or a peer that takes less counts.
 func (x *driver) way() string {
-	way, packet, why := x.cfg.Transmit, x.packetMTU(), "as configured"
-	live := way == TransmitLive && x.live != nil
+	way, why := x.cfg.Transmit, "as configured"
 	switch {
-	case live && !x.live.on.Load():
-		way, why = TransmitXDP, "the driver accepts no live frames now (a veth does while its peer has an XDP program or GRO)"
-	case live && packet > maxLiveMTU:
-		why = fmt.Sprintf("live frames must fit in a page; measured faster than packets of %d sent otherwise", packet)
-		packet = maxLiveMTU
-	case live:
-		why = "live frames measured fastest"
 	case x.auto && way == TransmitGSO:
 		why = "blocks measured fastest"
 	case x.auto:
 		why = "other modes measured faster on veth only"
 	}
-	return fmt.Sprintf("%s in packets of %d bytes: %s", way, packet, why)
+	return fmt.Sprintf("%s in packets of %d bytes: %s", way, x.packetMTU(), why)
 }
 
 // sender opens a packet socket for blocks.
@@ -104,12 +90,9 @@ func (c *Config) sender(link int) (*gso.Sender, error) {
 	return gso.UseSocket(fd, link)
 }
 
-// transmitPort wraps the socket of the i-th queue as cfg.Transmit asks. It owns sock when it succeeds.
-func (x *driver) transmitPort(sock *ring.Socket, i, link int) (ring.Port, error) {
-	switch x.cfg.Transmit {
-	case TransmitLive:
-		return x.livePort(sock, i, link)
-	case TransmitXDP:
+// transmitPort wraps the socket of a queue as cfg.Transmit asks. It owns sock when it succeeds.
+func (x *driver) transmitPort(sock *ring.Socket, link int) (ring.Port, error) {
+	if x.cfg.Transmit == TransmitXDP {
 		return sock, nil
 	}
 	s, err := x.cfg.sender(link)

@@ -103,7 +103,7 @@ var Workloads = []Workload{
 	{Name: "write-1500", Flags: "--size 1048576 --depth 8 --no-markers --tx xdp"},
 	{Name: "write-1500-markers", Flags: "--size 1048576 --depth 8 --tx xdp"},
 	{Name: "write-1500-gso", Flags: "--size 1048576 --depth 8 --no-markers --tx packet-gso"},
-	{Name: "write-1500-live", Flags: "--size 1048576 --depth 8 --no-markers --tx xdp-live"},
+	{Name: "write-1500-auto", Flags: "--size 1048576 --depth 8 --no-markers --tx auto --offloads"},
 	{Name: "write-9000", Flags: "--size 1048576 --depth 8 --no-markers --mtu 9000 --tx xdp"},
 	{Name: "read-1500", Flags: "--size 1048576 --depth 8 --verb read --tx xdp"},
 	{Name: "send-1500", Flags: "--size 1048576 --depth 8 --verb send --tx xdp"},

@@ -45,7 +45,7 @@ func newLocal(version string) *cobra.Command {
 	f.BoolVar(&s.NoPack, "no-pack", false, "one FPDU per segment")
 	f.BoolVar(&s.Copy, "copy", false, "with raw: copy payload from and to memory")
 	f.StringVar((*string)(&s.Transmit), "tx", "",
-		"transmit mode: xdp, packet-gso, xdp-live or auto")
+		"transmit mode: xdp, packet-gso or auto")
 	f.IntVar(&s.ESP, "esp", 0, "with xdp: encrypt by IPsec ESP with fixed AES-GCM keys of 128 or "+
 		"256 `BITS`")
 	f.StringVar(&s.Congestion, "congestion", "cubic", "congestion control of kernel sockets")

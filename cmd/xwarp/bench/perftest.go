@@ -107,7 +107,7 @@ func (t *testFlags) addFlags(c *cobra.Command) {
 		"measured (default: 0.5)")
 	t.device.Register(f)
 	f.StringVar((*string)(&s.Transmit), "tx", "", "transmit mode of this end with xdp: xdp, "+
-		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
+		"packet-gso (segmentation offload) or auto")
 	f.IntVar(&t.cpu, "cpu", -1, "CPU of the worker (default: any)")
 	f.BoolVar(&s.Sleep, "sleep", false, "let an idle worker sleep instead of spin")
 	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on")

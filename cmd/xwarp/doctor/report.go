@@ -31,25 +31,24 @@ type Report struct {
 
 // NIC is an interface as described by its driver.
 type NIC struct {
-	Name      string   `json:"name" doc:"interface name"`
-	Kind      string   `json:"kind" doc:"\"device\", \"veth\", \"vlan\", ..."`
-	Driver    string   `json:"driver" doc:"driver name"`
-	Version   string   `json:"driver_version" doc:"driver version"`
-	Firmware  string   `json:"firmware" doc:"firmware version"`
-	Bus       string   `json:"bus" doc:"bus address"`
-	Device    string   `json:"device" doc:"PCI vendor and device ID, as in lspci -n"`
-	Speed     int      `json:"speed" doc:"10^6 bits per second; 0: unknown"`
-	MTU       int      `json:"mtu" doc:"MTU in bytes"`
-	ZeroCopy  bool     `json:"zero_copy" doc:"the driver reports AF_XDP zero-copy support"`
-	Segments  int      `json:"zero_copy_segments" doc:"maximum buffers per frame with zero-copy"`
-	LiveFrame bool     `json:"live_frames" doc:"the driver currently accepts XDP frames for transmit"`
-	RxQueues  int      `json:"rx_queues" doc:"receive queues in use"`
-	Combined  uint32   `json:"combined_max" doc:"maximum number of combined channels"`
-	RxMax     uint32   `json:"rx_max" doc:"maximum number of receive channels"`
-	Ring      uint32   `json:"rx_ring" doc:"receive ring entries"`
-	RingMax   uint32   `json:"rx_ring_max" doc:"maximum receive ring entries"`
-	RSS       []uint32 `json:"rss_queues" doc:"receive queues in the RSS table"`
-	Offloads  []string `json:"offloads" doc:"enabled features by their ethtool -k names; * marks fixed ones"`
+	Name     string   `json:"name" doc:"interface name"`
+	Kind     string   `json:"kind" doc:"\"device\", \"veth\", \"vlan\", ..."`
+	Driver   string   `json:"driver" doc:"driver name"`
+	Version  string   `json:"driver_version" doc:"driver version"`
+	Firmware string   `json:"firmware" doc:"firmware version"`
+	Bus      string   `json:"bus" doc:"bus address"`
+	Device   string   `json:"device" doc:"PCI vendor and device ID, as in lspci -n"`
+	Speed    int      `json:"speed" doc:"10^6 bits per second; 0: unknown"`
+	MTU      int      `json:"mtu" doc:"MTU in bytes"`
+	ZeroCopy bool     `json:"zero_copy" doc:"the driver reports AF_XDP zero-copy support"`
+	Segments int      `json:"zero_copy_segments" doc:"maximum buffers per frame with zero-copy"`
+	RxQueues int      `json:"rx_queues" doc:"receive queues in use"`
+	Combined uint32   `json:"combined_max" doc:"maximum number of combined channels"`
+	RxMax    uint32   `json:"rx_max" doc:"maximum number of receive channels"`
+	Ring     uint32   `json:"rx_ring" doc:"receive ring entries"`
+	RingMax  uint32   `json:"rx_ring_max" doc:"maximum receive ring entries"`
+	RSS      []uint32 `json:"rss_queues" doc:"receive queues in the RSS table"`
+	Offloads []string `json:"offloads" doc:"enabled features by their ethtool -k names; * marks fixed ones"`
 }
 
 // Measured is one transfer with the peer.
@@ -85,7 +84,7 @@ func (e *env) describe() NIC {
 		n.Driver, n.Version, n.Firmware, n.Bus = d.Name, d.Version, d.Firmware, d.Bus
 	}
 	if d, err := ring.QueryDriver(a.Index); err == nil {
-		n.ZeroCopy, n.Segments, n.LiveFrame = d.ZeroCopy, int(d.Segments), d.Transmits
+		n.ZeroCopy, n.Segments = d.ZeroCopy, int(d.Segments)
 	}
 	if c, err := ethtool.ReadChannels(a.Name); err == nil {
 		n.Combined, n.RxMax = c.MaxCombined, c.MaxRx

@@ -3,26 +3,24 @@ package doctor
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"xwarp/bpf"
 	"xwarp/engine/xdp"
 	"xwarp/ring"
 	"xwarp/ring/gso"
-	"xwarp/ring/live"
 )
 
 // The transmit modes are measured in several short interleaved turns, two seconds in all.
 const (
 	transmitTurns = 3
-	transmitTurn  = 2 * time.Second / (3 * transmitTurns)
+	transmitTurn  = 2 * time.Second / (2 * transmitTurns)
 	// clearly is the minimum speed-up for which another mode is advised.
 	clearly = 1.15
+	// measuredBatch is the number of frames sent through AF_XDP before a flush.
+	measuredBatch = 256
 )
 
 var transmitCheck = check{
@@ -71,7 +69,6 @@ func (e *env) measureTransmit() (ways []*way) {
 	}
 	try(xdp.TransmitXDP, mtu, e.openXDP)
 	try(xdp.TransmitGSO, mtu, e.openBlocks)
-	try(xdp.TransmitLive, min(mtu, live.Room-transmitIPAt), e.openLive)
 	for range transmitTurns {
 		for _, w := range ways {
 			if w.err == nil {
@@ -163,47 +160,10 @@ func (e *env) openXDP(frame []byte) (send func() int, closeAll func() error, err
 	return func() int { return sendThrough(s, frame) }, s.Close, nil
 }
 
-func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, err error) {
-	link := e.nic.Attrs().Index
-	if d, err := ring.QueryDriver(link); err != nil || !d.Transmits {
-		return nil, nil, errors.Join(err, errors.New("the driver accepts no live frames now "+
-			"(veth does if its peer has an XDP program or GRO)"))
-	}
-	steer, err := bpf.Load(bpf.Options{LiveWorkers: 1})
-	if err != nil {
-		return nil, nil, err
-	}
-	mode := bpf.ModeNative
-	if unsafeToTry(e.nic) != "" {
-		mode = bpf.ModeGeneric
-	}
-	_, err = steer.Attach(link, mode) // as in normal operation: see package live
-	var m bpf.LiveMemory
-	if err == nil {
-		m, err = steer.Live(link, 0)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, steer.Close())
-	}
-	var on atomic.Bool
-	on.Store(true)
-	p := live.Wrap(nowhere{}, live.NewProgram(m.Program, m.Worker),
-		live.MemoryOf(m.Slots, m.First, m.State), &on)
-	return func() int { return sendThrough(p, frame) }, steer.Close, nil
-}
-
-// nowhere is the Port below live frames. Frames that do not form a run are not counted.
-type nowhere struct{ ring.Port }
-
-func (nowhere) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{}, false }
-func (nowhere) Flush() ring.State           { return ring.StateOK }
-func (nowhere) Reap() int                   { return 0 }
-func (nowhere) Stats() ring.Stats           { return ring.Stats{} }
-
 // sendThrough sends a batch of frames and returns the number of completed transmissions.
 func sendThrough(p ring.Port, frame []byte) int {
 	before := p.Stats().TxCompleted
-	for range live.BestRun {
+	for range measuredBatch {
 		b, ok := p.AllocTx()
 		if !ok {
 			break

@@ -196,7 +196,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".transport", n.Transport, TransportXDP, TransportKernel)
 		f.oneOf(key+".xdp_mode", n.XDPMode, "auto", "native", "generic")
 		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
-		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso", "xdp-live")
+		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso")
 		f.oneOf(key+".idle", n.Idle, "adaptive", "spin", "sleep")
 		if n.BusyPoll == 0 {
 			f.addf("%s.busy_poll = %q: must be more than 0; see idle = \"spin\" and \"sleep\"",

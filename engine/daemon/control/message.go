@@ -135,7 +135,7 @@ type DeviceInfo struct {
 	// MAC is the hardware address of the interface, empty if it has none.
 	MAC      string `json:"mac,omitempty"`
 	XDPMode  string `json:"xdp_mode,omitempty"` // "native" or "generic"
-	Transmit string `json:"transmit,omitempty"` // "xdp", "packet-gso" or "xdp-live"
+	Transmit string `json:"transmit,omitempty"` // "xdp" or "packet-gso"
 	Copy     string `json:"copy,omitempty"`     // "copy" or "zero-copy"
 	Segments int    `json:"segments,omitempty"` // maximum chunks of a received frame
 	MTU      int    `json:"mtu,omitempty"`

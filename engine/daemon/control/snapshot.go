@@ -148,7 +148,6 @@ type WorkerState struct {
 	Stack  map[string]uint64 `json:"stack"`
 	Listen map[string]uint64 `json:"listen"`
 	Ring   map[string]uint64 `json:"ring"`
-	Live   map[string]uint64 `json:"live,omitempty"` // with transmit xdp-live
 }
 
 // WatchState is a part of the kernel's configuration that a device follows.

@@ -48,7 +48,6 @@ var (
 	Stack     = tables["stack"]
 	Listen    = tables["listen"]
 	Ring      = tables["ring"]
-	Live      = tables["live"]
 	Contained = tables["contained"]
 	Transfer  = tables["transfer"]
 	Watch     = tables["watch"]
@@ -107,11 +106,6 @@ var (
 
 	RxOffered = Ring.named("rx_offered")
 	RxGrown   = Ring.named("rx_grown")
-
-	LiveRuns   = Live.named("runs")
-	LiveFrames = Live.named("frames")
-	LiveSingle = Live.named("single")
-	LiveFailed = Live.named("failed")
 
 	SegmentsIn   = RDMA.named("segments_in")
 	SegmentsOut  = RDMA.named("segments_out")

@@ -30,7 +30,6 @@ func TestTablesAreComplete(t *testing.T) {
 		"stack":     {counters.Stack, control.Counters(stack.Stats{})},
 		"listen":    {counters.Listen, control.Counters(tcp.ListenCounters{})},
 		"ring":      {counters.Ring, control.Counters(ring.Stats{})},
-		"live":      {counters.Live, control.Counters(ring.LiveStats{})},
 		"contained": {counters.Contained, control.Counters(core.Contained{})},
 		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
 		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},

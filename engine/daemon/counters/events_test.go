@@ -394,7 +394,7 @@ var notInjected = map[string][]string{
 
 // owners are the packages whose tests know the counters of a table.
 var owners = map[string]string{
-	"stack": "stack testkit xdp", "listen": "../tcp", "ring": "../ring", "live": "../ring",
+	"stack": "stack testkit xdp", "listen": "../tcp", "ring": "../ring",
 	"contained": "sockets xdp internal testkit", "transfer": "transfer daemon",
 	"watch": "host/netwatch",
 	"link":  "xdp", "ipsec": "ipsec xdp testkit", "portmap": "daemon", "daemon": "daemon",
@@ -466,7 +466,7 @@ func TestEveryCounterIsChecked(t *testing.T) {
 }
 
 var tables = map[string]counters.Table{"stack": counters.Stack, "listen": counters.Listen,
-	"ring": counters.Ring, "live": counters.Live, "contained": counters.Contained,
+	"ring": counters.Ring, "contained": counters.Contained,
 	"transfer": counters.Transfer, "watch": counters.Watch, "link": counters.Link,
 	"ipsec": counters.IPsec, "portmap": counters.PortMap, "daemon": counters.Daemon,
 	"rdma": counters.RDMA, "mpa": counters.MPA, "tcp": counters.TCP}

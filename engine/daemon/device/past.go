@@ -35,7 +35,6 @@ func (p *past) add(s *control.DeviceState) {
 		counters.Add(&to.Stack, w.Stack)
 		counters.Add(&to.Listen, w.Listen)
 		counters.Add(&to.Ring, w.Ring)
-		counters.Add(&to.Live, w.Live)
 	}
 	for i := range old.Watches {
 		w := &old.Watches[i]

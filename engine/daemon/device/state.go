@@ -67,9 +67,6 @@ func (dev *Device) addCounters(s *control.DeviceState) error {
 		q := &stats.Queues[i]
 		w := control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack),
 			Listen: control.Counters(&q.Listen), Ring: control.Counters(&q.Ring)}
-		if q.Live != nil {
-			w.Live = control.Counters(q.Live)
-		}
 		s.Workers = append(s.Workers, w)
 	}
 	for i := range stats.Watches {

@@ -107,9 +107,6 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 		o.counters(counters.Stack, w.Stack, d.Name, queue)
 		o.counters(counters.Listen, w.Listen, d.Name, queue)
 		o.counters(counters.Ring, w.Ring, d.Name, queue)
-		if w.Live != nil {
-			o.counters(counters.Live, w.Live, d.Name, queue)
-		}
 	}
 	o.counters(counters.Contained, d.Contained, d.Name)
 	for i := range d.Watches {

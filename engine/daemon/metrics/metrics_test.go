@@ -63,8 +63,7 @@ func example() control.Snapshot {
 		Workers: []control.WorkerState{
 			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}),
 				Ring:   control.Counters(ring.Stats{KernelRxRingFull: 5}),
-				Listen: control.Counters(tcp.ListenCounters{SYNs: 4}),
-				Live:   control.Counters(ring.LiveStats{Runs: 2})},
+				Listen: control.Counters(tcp.ListenCounters{SYNs: 4})},
 			{Queue: 1, Stack: control.Counters(stack.Stats{}),
 				Ring: control.Counters(ring.Stats{})},
 		},
@@ -100,7 +99,6 @@ func TestSeries(t *testing.T) {
 		`xwarp_tcp_rx_bytes_total{device="eth0"}`:                                         "170",
 		`xwarp_mpa_rx_out_of_order_fpdus_total{cause="chain",device="eth0"}`:              "3",
 		`xwarp_listener_syns_total{device="eth0",queue="0"}`:                              "4",
-		`xwarp_live_runs_total{device="eth0",queue="0"}`:                                  "2",
 		`xwarp_mpa_held_bytes{device="eth0"}`:                                             "64",
 		`xwarp_registered_memory_bytes{device="eth0"}`:                                    "4096",
 		`xwarp_objects{device="eth0",kind="qp"}`:                                          "1",

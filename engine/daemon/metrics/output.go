@@ -38,8 +38,7 @@ func describe() map[string]*prometheus.Desc {
 			}
 		}
 	}
-	for _, t := range []counters.Table{counters.Stack, counters.Listen, counters.Ring,
-		counters.Live} {
+	for _, t := range []counters.Table{counters.Stack, counters.Listen, counters.Ring} {
 		table(t, "device", "queue")
 	}
 	table(counters.Watch, "device", "what")

@@ -34,7 +34,7 @@ type Device struct {
 	Device    string   `json:"device" doc:"its name"`
 	Transport string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	XDPMode   string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
-	Transmit  string   `json:"transmit,omitempty" doc:"transmit path: \"xdp\", \"packet-gso\" or \"xdp-live\""`
+	Transmit  string   `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`
 	Way       string   `json:"way,omitempty" doc:"current transmit path and packet size, and why"`
 	Copy      string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
 	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
@@ -47,7 +47,6 @@ type Device struct {
 	In        uint64   `json:"rdma_rx_bytes" doc:"message bytes placed, all connections so far"`
 	Out       uint64   `json:"rdma_tx_bytes" doc:"message bytes sent, all connections so far"`
 	Retrans   uint64   `json:"retransmitted_bytes" doc:"TCP bytes retransmitted"`
-	Live      *Live    `json:"live,omitempty" doc:"counters of xdp-live"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
 	Partial   uint64   `json:"partial_checksum_frames" doc:"frames dropped because their checksum covers the pseudo-header only"`
 	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of xwarp connections dropped because they arrived on unserved queues"`
@@ -100,27 +99,6 @@ func makeIPsec(s *control.IPsecState) *IPsec {
 		v.ErrorAt = s.ErrorAt.Format(time.RFC3339)
 	}
 	return v
-}
-
-// Live counts the transmissions of a device with transmit = "xdp-live".
-type Live struct {
-	Runs   uint64 `json:"runs" doc:"system calls that sent live frames"`
-	Frames uint64 `json:"frames" doc:"frames sent this way"`
-	Single uint64 `json:"single_frames" doc:"frames sent through AF_XDP"`
-	Failed uint64 `json:"failed_runs" doc:"system calls that sent nothing; AF_XDP sent their frames"`
-}
-
-func (d *Device) addLive(v counters.Values) {
-	if v == nil {
-		return
-	}
-	if d.Live == nil {
-		d.Live = &Live{}
-	}
-	d.Live.Runs += counters.LiveRuns.Of(v)
-	d.Live.Frames += counters.LiveFrames.Of(v)
-	d.Live.Single += counters.LiveSingle.Of(v)
-	d.Live.Failed += counters.LiveFailed.Of(v)
 }
 
 // Drop is one cause of dropped frames.
@@ -226,7 +204,6 @@ func makeDevice(d *control.DeviceState) Device {
 		v.Partial += counters.PartialSums.Of(w.Stack)
 		v.Offered += counters.RxOffered.Of(w.Ring)
 		v.Grown += counters.RxGrown.Of(w.Ring)
-		v.addLive(w.Live)
 	}
 	drops := Drops(d)
 	for _, cause := range slices.Sorted(maps.Keys(drops)) {

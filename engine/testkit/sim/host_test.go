@@ -29,9 +29,8 @@ type HostConfig struct {
 	HopDelay tick.Duration
 	// Split is the maximum number of bytes of an injected chunk. Zero means the largest chunks that fit.
 	Split int
-	// Wrap, if set, wraps the port. Run is the preferred number of frames per call.
+	// Wrap, if set, wraps the port.
 	Wrap func(p ring.Port) (ring.Port, error)
-	Run  int
 	// SecondQueue lets some frames arrive on another queue, whose worker hands them over.
 	SecondQueue bool
 	// IPsec, if set, creates the Manager of each new stack. The Manager of a second queue owns no SA.
@@ -108,7 +107,7 @@ func (h *Host) boot() error {
 		}
 	}
 	h.incarnations++
-	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Run: h.cfg.Run, Resolver: h,
+	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Resolver: h,
 		Defect: h.cfg.Defect}
 	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.incarnations)
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))

@@ -80,7 +80,7 @@ type wide struct {
 	wraps   map[uint16]bool // others that were dialled from
 	noCRC   bool            // no CRCs, which alone detect errors that TCP misses
 	mangled bool            // foreign faults change windows and acknowledgements
-	ways    []*way          // of transmission, of each host; nil: single frames only
+	blocky  bool            // a host sends blocks
 	strict  bool            // a CRC error ends a connection
 	watched bool            // frames are described, as in a trace
 	vanish  bool            // memory of some connections becomes inaccessible
@@ -182,7 +182,7 @@ func (w *wide) rdma() {
 	base.poolBytes, base.poolRecords = pick(r, 16<<10, 256<<10, 4<<20), pick(r, 16, 1<<12)
 	w.noCRC = base.noPeerCRC
 	n := pick(r, 1, 2, 3, 5, 9)
-	if w.draws("bulk"); w.liveFrames() && w.one(2) && !w.off("bulk") { // runs need many segments at a time
+	if w.draws("bulk"); w.blocky && w.one(2) && !w.off("bulk") { // full blocks need many segments at a time
 		base.window, base.maxOp, base.depth, base.bulk = 1<<20, 120_000, 64, true
 		base.ops = min(base.ops, 8)
 		n = min(n, 3)
@@ -332,9 +332,6 @@ func (w *wide) tidy() error {
 		}
 		s := h.Stack()
 		s.Unlisten(h.Addr(w.v6), rdmaPort)
-		if err := w.ways[h.index].tidy(h); err != nil {
-			return fmt.Errorf("host %s: %w", h.Name(), err)
-		}
 		if r := h.relay; r != nil {
 			waysSeen.relayed.Add(r.stk.Stats().HandedOver)
 			if err := r.stk.Close(w.world.Now()); err != nil {

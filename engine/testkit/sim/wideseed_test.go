@@ -16,8 +16,8 @@ func runWideWithout(seed uint64, left map[string]bool) error {
 }
 
 // youngFeatures are features added after the seeds of TestWideSeeds failed.
-const youngFeatures = "blocks of A,blocks of B,blocks of C,live frames of A,live frames of B," +
-	"live frames of C,bulk,watcher,retuning,other MTU,impossible sources,memory windows,other kinds,any CRC error," +
+const youngFeatures = "blocks of A,blocks of B,blocks of C,bulk,watcher,retuning,other MTU,impossible sources," +
+	"memory windows,other kinds,any CRC error," +
 	"vanishing memory,ICMP of A,ICMP of B,ICMP of C,malformed headers of A,malformed headers of B," +
 	"malformed headers of C,second queue of A,second queue of B,second queue of C,late receives,sequence numbers"
 
@@ -35,8 +35,7 @@ func TestWideSeeds(t *testing.T) {
 	}
 	each(t, 1, n, runWide)
 	t.Logf("transmission: %s", brief(waysSeen.read()))
-	if s := waysSeen.read(); !testing.Short() && (s.Segments == 0 || s.Runs == 0 || s.Single == 0 ||
-		s.Failed == 0 || s.Lost == 0 || s.Relayed == 0) {
+	if s := waysSeen.read(); !testing.Short() && (s.Segments == 0 || s.Relayed == 0) {
 		t.Errorf("a way of transmission was not tried: %+v", s)
 	}
 	late, refused := lateSeen.inTime.Load(), lateSeen.refused.Load()

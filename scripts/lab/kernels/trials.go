@@ -133,7 +133,7 @@ func demo(flags string) func(*machine) (string, error) {
 	}
 }
 
-// transmit runs doctor --measure; a veth accepts live frames only with an XDP program at the peer.
+// transmit runs doctor --measure while a daemon runs at the peer.
 func transmit(m *machine) (string, error) {
 	d, err := m.daemon(hostB, "")
 	if err != nil {
