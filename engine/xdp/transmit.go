@@ -57,10 +57,11 @@ func (c *Config) checkTransmit() error {
 }
 
 // attachMode returns the mode in which to attach the program. A native program of a veth makes the kernel cut all that
-// the peer sends into frames of the MTU; a generic one receives blocks whole, but on the first queue only.
+// the peer sends into frames of the MTU; a generic one receives blocks whole, but most frames on the first queue. So
+// several queues have a native one if segments leave as frames.
 func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
-	if c.XDPMode == bpf.ModeAuto && isVeth(nic) &&
-		ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1 {
+	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && (c.Transmit != TransmitXDP ||
+		ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1) {
 		return bpf.ModeGeneric
 	}
 	return c.XDPMode

@@ -86,7 +86,7 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	return ports
 }
 
-// TestTransmitGSO: both ends send blocks. A veth with one queue delivers them whole. If TSO of the sender is off,
+// TestTransmitGSO: both ends send blocks. A veth delivers them whole. If TSO of the sender is off,
 // or the program of the receiver is native, the kernel cuts them into the segments.
 func TestTransmitGSO(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
@@ -99,7 +99,7 @@ func TestTransmitGSO(t *testing.T) {
 		{name: "cut-sums", offloads: topo.Offloads{TSO: topo.Off}},
 		{name: "cut-native", mode: bpf.ModeNative}} {
 		t.Run(tc.name, func(t *testing.T) {
-			cut := tc.mode == bpf.ModeNative || tc.queues > 1 || tc.offloads != topo.Offloads{}
+			cut := tc.mode == bpf.ModeNative || tc.offloads != topo.Offloads{}
 			blocks := uint64(0)
 			way := xdp.TransmitAuto
 			if tc.mode == bpf.ModeNative {
@@ -148,14 +148,13 @@ func TestTransmitRefused(t *testing.T) {
 	}
 }
 
-// TestTransmitAuto: a veth sends blocks. Its program is generic, so that blocks also arrive whole, unless it has
-// several queues: in generic mode the kernel delivers all frames on the first.
+// TestTransmitAuto: a veth sends blocks. Its program is generic, so that blocks also arrive whole.
 func TestTransmitAuto(t *testing.T) {
 	for _, c := range []struct {
 		mode   bpf.Mode
 		queues int
 		want   string
-	}{{bpf.ModeAuto, 1, "generic"}, {bpf.ModeAuto, 2, "native"}, {bpf.ModeGeneric, 2, "generic"},
+	}{{bpf.ModeAuto, 1, "generic"}, {bpf.ModeAuto, 2, "generic"}, {bpf.ModeGeneric, 2, "generic"},
 		{bpf.ModeNative, 1, "native"}} {
 		d, _, _ := xdpPair(t, topo.Options{Queues: c.queues}, func(x *xdp.Config) {
 			x.Transmit, x.XDPMode = xdp.TransmitAuto, c.mode
