@@ -236,7 +236,7 @@ func TestRefusesUnusableSAs(t *testing.T) {
 	spi, refusals := 0x3000, uint64(0)
 	for _, c := range []struct{ more, want string }{
 		{fresh, "mark_in = 0x7877"},
-		{fresh + " mark 0x99", "need mark 0x99"},
+		{fresh + " mark 0x99", "its mark is 0x99"},
 		{receivable + " enc cbc(aes) 0x00112233445566778899aabbccddeeff auth hmac(sha256) " +
 			"0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", "esp_proposals"},
 		{receivable + " encap espinudp 4500 4500 0.0.0.0", "encap = no"},

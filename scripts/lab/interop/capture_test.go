@@ -106,8 +106,8 @@ type piece struct {
 	off, end int // in the TCP stream of its direction
 }
 
-// recut writes the connections to a new pcap file with the same bytes at the same sequence numbers, and each
-// start-up frame and each FPDU in a segment of its own.
+// recut writes the connections that were not rejected to a new pcap file with the same bytes at the same sequence
+// numbers, and each start-up frame and each FPDU in a segment of its own.
 func recut(list []*session, file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -119,6 +119,9 @@ func recut(list []*session, file string) error {
 		return err
 	}
 	for _, s := range list {
+		if s.rejected() {
+			continue
+		}
 		if err := s.write(w); err != nil {
 			return err
 		}

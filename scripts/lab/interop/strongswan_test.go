@@ -204,9 +204,9 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 	t.Helper()
 	const options = "timeout 100 rping -V -S 16384 -C 20 -p 7174 "
 	const pinger = "timeout 100 /share/pinger /tmp/control "
-	all, listen := "", "0.0.0.0:7174"
+	all := ""
 	if v6 {
-		all, listen = " -a ::0", "[::]:7174"
+		all = " -a ::0"
 	}
 	for name, c := range map[string]struct{ server, client *vm.VM }{
 		"our client": {h.siw, h.ours}, "our server": {h.ours, h.siw},
@@ -214,8 +214,8 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 		server, client := options+"-s"+all, pinger+fmt.Sprintf("client %v 16384 20",
 			netip.AddrPortFrom(addrOf(c.server, v6), 7174))
 		if c.server == h.ours {
-			server, client = pinger+"server "+listen, options+fmt.Sprintf("-c -a %v",
-				addrOf(c.server, v6))
+			server = fmt.Sprintf("%sserver %v", pinger, netip.AddrPortFrom(addrOf(h.ours, v6), 7174))
+			client = fmt.Sprintf("%s-c -a %v", options, addrOf(h.ours, v6))
 		}
 		s, err := c.server.Spawn(server)
 		if err != nil {

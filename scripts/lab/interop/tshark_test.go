@@ -100,8 +100,8 @@ func (d *decoded) read(r io.Reader) error {
 //   - It counts over the last segment only when an FPDU is spread over several.
 //   - When one side asked for markers it looks for them in both directions.
 //
-// After the first of them it silently loses the stream: the rest is "TCP segment of a reassembled PDU". For streams
-// with markers judge therefore gives tshark a file with the same bytes at the same sequence numbers and one FPDU for
+// After the first of them it silently loses the stream: the rest is "TCP segment of a reassembled PDU". It also reads
+// no FPDU of a connection between the ports of one that was rejected. For streams with markers judge therefore gives tshark a file with the same bytes at the same sequence numbers and one FPDU for
 // each segment. It leaves out the FPDUs of blind, 1 of 128, which only this package's reader judges. It does the same
 // if TCP retransmitted a segment, which tshark would count twice.
 func judge(file, scratch string, want ...string) error {
@@ -113,8 +113,10 @@ func judge(file, scratch string, want ...string) error {
 		return fmt.Errorf("%s holds no MPA connection", file)
 	}
 	all, expected, left := 0, decoded{opcodes: map[string]int{}}, 0
-	cut := false
+	cut, rejected := false, map[string]bool{} // by addresses and ports
 	for _, s := range list {
+		ends := fmt.Sprint(s.conn.Client, s.conn.Server)
+		cut, rejected[ends] = cut || rejected[ends], s.rejected()
 		if s.half[0].markers != s.half[1].markers && !s.rejected() {
 			return fmt.Errorf("%s: markers in one direction only, which tshark 4.0 cannot read",
 				file)
