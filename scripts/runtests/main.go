@@ -158,11 +158,19 @@ func (r *report) handle(e event) {
 	}
 }
 
-// running names the packages and tests that run. Without any, go builds.
+// running names the tests that run, without those whose subtests run. Without any, go builds.
 func (r *report) running(what string, now time.Time) string {
+	parents := map[name]bool{}
+	for n := range r.started {
+		for i, c := range n.test {
+			if c == '/' {
+				parents[name{n.pkg, n.test[:i]}] = true
+			}
+		}
+	}
 	var list []string
 	for n, at := range r.started {
-		if n.test != "" && !strings.Contains(n.test, "/") {
+		if n.test != "" && !parents[n] {
 			list = append(list, fmt.Sprintf("%v (%.0fs)", n, now.Sub(at).Seconds()))
 		}
 	}

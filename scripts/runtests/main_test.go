@@ -49,8 +49,8 @@ func TestReport(t *testing.T) {
 		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
 	}
 	now := r.begin.Add(90 * time.Second)
-	r.started[name{"x/last", "TestC"}] = now.Add(-40 * time.Second)
-	const running = "... \tafter 1m30s: x/last TestC (40s)"
+	r.started[name{"x/last", "TestC/part"}] = now.Add(-40 * time.Second)
+	const running = "... \tafter 1m30s: x/last TestC/part (40s)"
 	if got := r.running("go test", now); got != running {
 		t.Errorf("running: %q, want %q", got, running)
 	}
