@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -36,9 +37,10 @@ func (c *captured) wrap(p ring.Port) (ring.Port, error) {
 
 // close makes the file complete. The device must be closed before.
 func (c *captured) close() (*Capture, error) {
-	err := errors.Join(c.file.Flush(), c.buf.Flush(), c.disk.Close())
-	if err != nil {
+	err := errors.Join(c.file.Flush(), c.buf.Flush())
+	n, _ := c.disk.Seek(0, io.SeekCurrent)
+	if err = errors.Join(err, c.disk.Close()); err != nil {
 		err = fmt.Errorf("capture %s is not complete: %w", c.name, err)
 	}
-	return &Capture{File: c.name, Packets: c.file.Packets()}, err
+	return &Capture{File: c.name, Packets: c.file.Packets(), Bytes: uint64(n)}, err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xwarp/bench/topo"
+	"xwarp/engine/plain"
 	"xwarp/ring"
 )
 
@@ -111,8 +112,8 @@ func (c *Config) Complete() error {
 // Warnings returns settings that are allowed but may surprise.
 func (c *Config) Warnings() (w []string) {
 	if c.Capture != "" && c.Size > BigCapture {
-		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a smaller file, "+
-			"add --size 16MiB", 3*c.Size>>20))
+		w = append(w, fmt.Sprintf("the capture will hold about %s; for a smaller file, "+
+			"add --size 16MiB", plain.Size(3*uint64(c.Size))))
 	}
 	if c.Corrupt > 0 && !c.CRC {
 		w = append(w, "the relay corrupts segments and repairs their TCP checksum: without CRC "+

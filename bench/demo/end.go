@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"xwarp/bench/topo"
+	"xwarp/engine/plain"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
@@ -80,11 +81,12 @@ func (e *end) progress() string {
 	if err != nil {
 		return fmt.Sprintf("%s: %v", e.name, err)
 	}
-	s := fmt.Sprintf("%s: %v, %d bytes sent, %d received", e.name, i.State, i.Counters.PayloadOut,
-		i.Counters.PayloadIn)
+	s := fmt.Sprintf("%s: %v, %s sent, %s received", e.name, i.State,
+		plain.Size(i.Counters.PayloadOut), plain.Size(i.Counters.PayloadIn))
 	if t := i.TCP; t != nil {
-		s += fmt.Sprintf(", TCP %v, %d bytes in flight, %d segments retransmitted, RTO %v",
-			t.State, t.Unacked, t.Info.Loss.Counters.Retransmitted, t.Info.Loss.RTO)
+		s += fmt.Sprintf(", TCP %v, %s in flight, %s retransmitted, RTO %v", t.State,
+			plain.Size(uint64(t.Unacked)),
+			plain.Count(t.Info.Loss.Counters.Retransmitted, "segment"), t.Info.Loss.RTO)
 	}
 	return s
 }

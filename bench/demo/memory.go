@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/plain"
 )
 
 // regions is how many regions of Config.Size a run needs: source and sink at A, target and inbox at B.
@@ -18,8 +20,8 @@ const reserve = 256 << 20
 // populate allocates every page of b, so that no transfer waits for page faults.
 func populate(b []byte) error {
 	if err := unix.Madvise(b, unix.MADV_POPULATE_WRITE); err != nil {
-		return fmt.Errorf("memory for a region of %d bytes: %w (a smaller --size needs less)",
-			len(b), err)
+		return fmt.Errorf("memory for a region of %s: %w (a smaller --size needs less)",
+			plain.Size(uint64(len(b))), err)
 	}
 	return nil
 }
@@ -38,9 +40,9 @@ func fill(b []byte, seed uint64) {
 func (c *Config) checkMemory() error {
 	have, ok := availableMemory("/proc/meminfo")
 	if need := regions*c.Size + reserve; ok && need > have {
-		return fmt.Errorf("%w: size %d MiB needs %d MiB of memory in all, and %d MiB are "+
-			"available (--size %dMiB fits)",
-			ErrConfig, c.Size>>20, need>>20, have>>20, max(1, (have-reserve)/regions>>20))
+		return fmt.Errorf("%w: size %s needs %s of memory in all, and %s is available "+
+			"(--size %dMiB fits)", ErrConfig, plain.Size(uint64(c.Size)), plain.Size(uint64(need)),
+			plain.Size(uint64(have)), max(1, (have-reserve)/regions>>20))
 	}
 	return nil
 }

@@ -101,6 +101,7 @@ type Relay struct {
 type Capture struct {
 	File    string `json:"file" doc:"its name"`
 	Packets uint64 `json:"packets" doc:"recorded, both directions, at host A"`
+	Bytes   uint64 `json:"bytes" doc:"size of the file"`
 }
 
 // PlacedShare returns the share of the bytes behind a gap that were placed on arrival. It is false when there were

@@ -20,7 +20,8 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	if c := r.Capture; c != nil {
 		t.row("")
-		t.row("capture", fmt.Sprintf("%s, %d packets at host A", c.File, c.Packets))
+		t.row("capture", fmt.Sprintf("%s, %s of %s at host A", c.File,
+			plain.Size(c.Bytes), plain.Count(c.Packets, "packet")))
 	}
 	return t.Flush()
 }
@@ -47,7 +48,7 @@ func (t table) head(r *Result) {
 			plain.OnOff(r.MPA.Markers), plain.OnOff(r.MPA.CRC)))
 	}
 	if i := r.IPsec; i != nil {
-		t.row("IPsec", fmt.Sprintf("%s, %s mode: %d frames of ESP, %d of TCP", i.Algorithm, i.Mode,
+		t.row("IPsec", fmt.Sprintf("%s, %s mode: frames of ESP %d, of TCP %d", i.Algorithm, i.Mode,
 			i.ESP, i.TCP))
 	}
 	if i := r.Impairments; i != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/plain"
 )
 
 // resource is the name that containers request. socketVariable is set to the path of the socket.
@@ -122,8 +123,8 @@ func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1bet
 		}
 		id := c.DevicesIds[0]
 		if !slices.Contains(known, id) {
-			return nil, status.Errorf(codes.NotFound, "%s: no device %q, only %d devices",
-				resource, id, have.count)
+			return nil, status.Errorf(codes.NotFound, "%s: no device %q, only %s",
+				resource, id, plain.Count(have.count, "device"))
 		}
 		out.ContainerResponses = append(out.ContainerResponses, &v1beta1.ContainerAllocateResponse{
 			Envs: map[string]string{socketVariable: control.DefaultPath},

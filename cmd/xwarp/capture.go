@@ -198,8 +198,8 @@ func (o *captureFlags) runCapture(cmd *cobra.Command) (err error) {
 	if o.json {
 		return errors.Join(printJSON(cmd, v), err)
 	}
-	plain.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them start-up frames of older connections; "+
-		"%d dropped\n", v.Frames, v.Start, v.Dropped)
+	plain.Fprintf(cmd.ErrOrStderr(), "%s, %d of them from the start of older connections; "+
+		"%d dropped\n", plain.Count(v.Frames, "frame"), v.Start, v.Dropped)
 	return err
 }
 

@@ -154,7 +154,7 @@ The exit status is 78 if there are errors.`,
 			return nil
 		}
 		_, err = plain.Fprintf(cmd.OutOrStdout(), "ok: %s, %s, %s\n", v.Path,
-			count(v.Interfaces, "interface"), count(v.Exports, "export"))
+			plain.Count(v.Interfaces, "interface"), plain.Count(v.Exports, "export"))
 		return err
 	}
 	return cmd

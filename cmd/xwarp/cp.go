@@ -113,7 +113,7 @@ disk before cp exits.`,
 		plain.Fprintf(cmd.ErrOrStderr(),
 			"%s copied, %d unchanged, %d failed, %d skipped: %s %s over %s, %s resumed, "+
 				"in %.3f s: %.0f MiB/s\n",
-			count(res.Files, "file"), res.Unchanged, res.Failed, res.LeftOut,
+			plain.Count(res.Files, "file"), res.Unchanged, res.Failed, res.LeftOut,
 			plain.Size(uint64(res.Bytes)), map[bool]string{true: "sent", false: "received"}[up],
 			res.onTransport, plain.Size(uint64(res.Kept)), res.Seconds,
 			float64(res.Bytes)/(1<<20)/max(res.Seconds, 1e-6))

@@ -31,7 +31,7 @@ demo needs root and four times --size of memory. It removes the namespaces when 
   sudo xwarp demo --ipsec --loss 0.02 --reorder 0.05  # encrypted by IPsec ESP
   sudo xwarp demo --resegment --mtu 9000 --ipv6
   sudo xwarp demo --loss 0.02 --markers=false         # out-of-order placement without markers
-  sudo xwarp demo --size 8MiB --markers=false --pcap demo.pcapng && tshark -r demo.pcapng
+  sudo xwarp demo --size 8MiB --markers=false --pcap /tmp/demo.pcapng && tshark -r /tmp/demo.pcapng
   sudo xwarp demo --json | jq .verbs                  # keys: xwarp help json`,
 		Args: noArgs,
 	}

@@ -147,14 +147,6 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }
 
-// count formats a number with a noun: "1 program" or "2 programs".
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
 // scaled formats a number with three digits and a unit: 1234567 is 1.23M.
 func scaled(v float64) string {
 	for _, u := range []struct {

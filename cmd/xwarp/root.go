@@ -151,8 +151,23 @@ var commands = []func(*global) *cobra.Command{
 	newJSONTopic,
 }
 
-// unparsed matches an error of strconv.
-var unparsed = regexp.MustCompile(`strconv\.\w+: parsing ".*": invalid syntax`)
+// unparsed matches an error of strconv or of time.ParseDuration.
+var unparsed = regexp.MustCompile(`strconv\.(\w+): parsing ".*": (invalid syntax|value out of range)|time: .* duration .*`)
+
+// flagError replaces the error of a parser in the error of a flag by what the flag needs.
+func flagError(text string) string {
+	return unparsed.ReplaceAllStringFunc(text, func(s string) string {
+		switch {
+		case strings.HasPrefix(s, "time:"):
+			return "need a time with a unit, such as 10s"
+		case strings.HasPrefix(s, "strconv.ParseBool"):
+			return "need true or false"
+		case strings.HasSuffix(s, "value out of range"):
+			return "this number is too large or too small"
+		}
+		return "need a number"
+	})
+}
 
 // global is the state of all commands.
 type global struct{ verbose bool }
@@ -178,11 +193,7 @@ All other traffic on the interface stays with the kernel. Most commands need roo
 	cobra.EnablePrefixMatching = true // as in iproute2: res sh
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		need := "need a number"
-		if strings.Contains(err.Error(), "strconv.ParseBool") {
-			need = "need true or false"
-		}
-		return usageError{Err: errors.New(unparsed.ReplaceAllString(err.Error(), need))}
+		return usageError{Err: errors.New(flagError(err.Error()))}
 	})
 	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false,
 		"log connection events to stderr")

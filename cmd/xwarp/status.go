@@ -49,8 +49,8 @@ func writeStatus(w io.Writer, s view.Status) error {
 		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)
 		if d.XDPMode != "" {
 			plain.Fprintf(w, ", %s, %s, transmit %s, MTU %d, %s", d.XDPMode, d.Copy, d.Transmit,
-				d.MTU, count(d.Queues, "queue"))
-			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
+				d.MTU, plain.Count(d.Queues, "queue"))
+			plain.Fprintf(w, ", %s in, %d out", plain.Count(d.RxFrames, "frame"), d.TxFrames)
 		}
 		if len(d.Addresses) > 0 {
 			plain.Fprintf(w, "\n  addresses %s", strings.Join(d.Addresses, ", "))
@@ -62,7 +62,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 			if d.Since != "" {
 				plain.Fprintf(w, " since %s", d.Since)
 			}
-			plain.Fprintf(w, ", reopened %s\n", count(int(d.Reopened), "time"))
+			plain.Fprintf(w, ", reopened %s\n", plain.Count(d.Reopened, "time"))
 		}
 		writeIPsec(w, d.IPsec)
 		for _, a := range d.Missing {
@@ -83,26 +83,28 @@ func writeStatus(w io.Writer, s view.Status) error {
 			}
 		}
 		if d.Unowned > 0 {
-			plain.Fprintf(w, "  dropped %d frames on receive queues that are not served %v; "+
-				"see xwarp doctor --interface %s\n", d.Unowned, d.Lost, d.Device)
+			plain.Fprintf(w, "  dropped %s on receive queues that are not served %v; "+
+				"see xwarp doctor --interface %s\n", plain.Count(d.Unowned, "frame"), d.Lost,
+				d.Device)
 		}
 	}
 	for _, e := range s.Exports {
 		plain.Fprintf(w, "export %s: %s on %s, %s, %s, %s\n", e.Export, e.Serve,
-			e.Listen, sizeOf(&e), e.Access, count(e.Connections, "connection"))
+			e.Listen, sizeOf(&e), e.Access, plain.Count(e.Connections, "connection"))
 		if e.Serve != config.ServeMemory {
 			plain.Fprintf(w, "  %s stored: %s, %s fetched: %s, %d failed\n",
-				count(int(e.Puts), "file"), plain.Size(e.PutBytes), count(int(e.Gets), "file"),
+				plain.Count(e.Puts, "file"), plain.Size(e.PutBytes), plain.Count(e.Gets, "file"),
 				plain.Size(e.GetBytes), e.Failed)
 		}
 		if e.Error != "" {
 			plain.Fprintf(w, "  error: %s\n", e.Error)
 		}
 	}
-	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"),
-		count(s.Objects.QPs, "queue pair"),
-		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"),
-		count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))
+	o := &s.Objects
+	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", plain.Count(o.Sessions, "program"),
+		plain.Count(o.QPs, "queue pair"), plain.Count(o.MRs, "memory region"),
+		plain.Count(o.CQs, "completion queue"), plain.Count(o.PDs, "protection domain"),
+		plain.Count(o.Listeners, "listener"))
 	return err
 }
 
@@ -112,7 +114,7 @@ func writeIPsec(w io.Writer, s *view.IPsec) {
 		return
 	}
 	plain.Fprintf(w, "  IPsec: %s inbound, %d outbound, %s; %s in, %s out; %d replayed, %d forged\n",
-		count(s.In, "SA"), s.Out, count(int(s.Rekeys), "rekey"), plain.Size(s.BytesIn),
+		plain.Count(s.In, "SA"), s.Out, plain.Count(s.Rekeys, "rekey"), plain.Size(s.BytesIn),
 		plain.Size(s.BytesOut), s.Replayed, s.Forged)
 	for _, a := range s.Waiting {
 		plain.Fprintf(w, "  packets to %s wait for an SA; see swanctl --list-sas and the log of the "+

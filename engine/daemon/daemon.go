@@ -24,6 +24,7 @@ import (
 	"xwarp/engine/daemon/export"
 	"xwarp/engine/daemon/session"
 	"xwarp/engine/host/xfrm"
+	"xwarp/engine/plain"
 	"xwarp/tcp/tick"
 )
 
@@ -254,7 +255,7 @@ func (d *Daemon) status() string {
 			lost = append(lost, v.Name)
 		}
 	}
-	text := fmt.Sprintf("%d devices, %d exports", len(list), d.exports.Len())
+	text := plain.Count(len(list), "device") + ", " + plain.Count(d.exports.Len(), "export")
 	if len(lost) > 0 {
 		text += fmt.Sprintf("; lost or missing devices: %v", lost)
 	}

@@ -220,7 +220,7 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	}
 	if n := d.users.OperatorSessions(); who.Operator && n >= budget.OperatorSessions {
 		return control.Errorf(control.CodeQuota,
-			"the operator already has %d sessions, at most %d are allowed", n,
+			"the operator already has %d of at most %d sessions", n,
 			budget.OperatorSessions)
 	}
 	a, err := d.users.Enter(who, limits, session.Cost)

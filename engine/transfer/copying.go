@@ -198,7 +198,7 @@ func (c *copying) openFile(m *Message) error {
 // refused sends the error of a request about a file to the client, counts the request as failed, and reports it.
 func (c *copying) refused(o *opened, err error) error {
 	if c.refusals++; c.refusals > maxRefused {
-		return refuse(CodeFile, "%d files failed, the limit of a copy; the last one: %v",
+		return refuse(CodeFile, "as many files failed as a copy may have, %d; the last one: %v",
 			maxRefused, err)
 	}
 	c.event(o, err)

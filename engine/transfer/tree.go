@@ -18,6 +18,7 @@ import (
 
 	"xwarp/engine/host/hostfile"
 	"xwarp/engine/host/staging"
+	"xwarp/engine/plain"
 )
 
 // TreeConfig configures a directory that clients copy files to and from.
@@ -130,12 +131,13 @@ func (t *Tree) claim(byteCount, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if byteCount > 0 && t.cfg.Size > 0 && byteCount > t.cfg.Size-t.used {
-		return refuse(CodeTooLarge, "%d bytes do not fit: the directory uses %d of at most %d",
-			byteCount, t.used, t.cfg.Size)
+		return refuse(CodeTooLarge, "%s does not fit: the directory uses %s of at most %s",
+			plain.Size(uint64(byteCount)), plain.Size(uint64(t.used)),
+			plain.Size(uint64(t.cfg.Size)))
 	}
 	if files > 0 && files > t.cfg.Files-t.files {
-		return refuse(CodeTooLarge, "the directory has %d files and directories, which is "+
-			"the limit", t.files)
+		return refuse(CodeTooLarge, "the directory has as many files and directories as "+
+			"allowed: %d", t.files)
 	}
 	t.used += byteCount
 	t.files += files

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"xwarp/engine/plain"
 )
 
 // watch is the minimum progress that a peer must make while others wait for its memory. Beats do not count.
@@ -59,7 +61,7 @@ func (w *watch) tick(payload uint64, idle time.Duration) {
 		must /= w.sharers()
 	}
 	if moved := progress - w.last; moved < must {
-		w.end(refuse(CodeYield, "others wait, and this client moved only %d bytes in %v", moved,
-			idle))
+		w.end(refuse(CodeYield, "others wait, and this client moved only %s in %v",
+			plain.Size(moved), idle))
 	}
 }

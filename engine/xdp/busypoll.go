@@ -89,6 +89,6 @@ func (p *busyPolling) String() string {
 	case p.queues == 0:
 		return "off: " + p.why.Error()
 	default:
-		return fmt.Sprintf("on for %d queues only: %v", p.queues, p.why)
+		return fmt.Sprintf("on, but not for all queues (%d): %v", p.queues, p.why)
 	}
 }

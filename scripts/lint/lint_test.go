@@ -9,6 +9,24 @@ import (
 	"testing"
 )
 
+// TestCounts: a count that may be one has no noun in the plural; a limit may.
+func TestCounts(t *testing.T) {
+	for format, want := range map[string]string{
+		"dropped %d segments without": "%d segments",
+		"%d frames, at most %d files": "%d frames",
+		"at most %d files":            "",
+		"more than %d files":          "",
+		"3 of %d queues":              "",
+		"%d nanoseconds":              "",
+		"segments %d, files":          "",
+		"0x%02d files":                "",
+	} {
+		if got := countedPlural(format); got != want {
+			t.Errorf("%q: %q, want %q", format, got, want)
+		}
+	}
+}
+
 func TestImports(t *testing.T) {
 	for _, c := range []struct {
 		from, to string

@@ -56,7 +56,7 @@ func lint(root string) (faults []string, err error) {
 			return nil, err
 		}
 		faults = append(faults, checkImports(p)...)
-		for _, check := range []func(pkg) ([]string, error){checkValues, checkWidth} {
+		for _, check := range []func(pkg) ([]string, error){checkValues, checkWidth, checkCounts} {
 			found, err := check(p)
 			if err != nil {
 				return nil, err

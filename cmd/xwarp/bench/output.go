@@ -166,7 +166,8 @@ func (p *printer) printSummary() error {
 		l := &p.out.Results[i]
 		mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
 	}
-	_, err := fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage "+
-		"collections, %d messages\n", rule, mallocs, gcs, messages)
+	_, err := fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %s and %s, %s\n", rule,
+		plain.Count(mallocs, "allocation"), plain.Count(gcs, "garbage collection"),
+		plain.Count(messages, "message"))
 	return err
 }

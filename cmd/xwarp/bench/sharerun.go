@@ -73,7 +73,7 @@ func (c *ShareConfig) Complete() error {
 			c.Kernel,
 			maxFlows)
 	case c.Rounds < 0 || c.Rounds > maxShareRounds:
-		return fmt.Errorf("%w: %d rounds are not in 1 to %d", errShareConfig, c.Rounds,
+		return fmt.Errorf("%w: rounds of %d are not in 1 to %d", errShareConfig, c.Rounds,
 			maxShareRounds)
 	case c.Warmup < 0 || c.Duration < 0 || c.RTT < 0:
 		return fmt.Errorf("%w: a time is negative", errShareConfig)

@@ -283,7 +283,7 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	}
 	into := err == nil && st.IsDir()
 	if len(sources) > 1 && !into {
-		return fmt.Errorf("%s is not a directory, but there are %d sources", dst, len(sources))
+		return fmt.Errorf("%s is not a directory, but there are several sources", dst)
 	}
 	for _, spelled := range sources {
 		src := clean(spelled)

@@ -7,6 +7,7 @@ import (
 	"xwarp/bpf"
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/ntuple"
+	"xwarp/engine/plain"
 )
 
 var channelCheck = check{
@@ -18,12 +19,13 @@ var channelCheck = check{
 		most := slices.Max(e.opt.Queues)
 		switch {
 		case most >= n:
-			return fail("cannot serve queue %d: %s has %d queues", most, e.name(), n).
+			return fail("cannot serve queue %d: %s has %s", most, e.name(),
+				plain.Count(n, "queue")).
 				advise("%s", ethtool.QueuesCommand(e.name(), most+1))
 		case n > len(e.opt.Queues) && e.opt.Steer != "":
 			return fine("%d of %d receive queues served (see flow-steering)", len(e.opt.Queues), n)
 		case n > len(e.opt.Queues):
-			return warn("%d receive queues, only %d of them served", n, len(e.opt.Queues)).
+			return warn("only %[2]d of %[1]d receive queues served", n, len(e.opt.Queues)).
 				advise("%s; or serve all: remove queues from the [[interface]] table",
 					ethtool.QueuesCommand(e.name(), most+1))
 		}

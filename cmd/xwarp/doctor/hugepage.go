@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"xwarp/engine/plain"
 	"xwarp/ring"
 )
 
@@ -57,10 +58,8 @@ func sizes(format string, byteCount ...uint64) string {
 		switch {
 		case n == ^uint64(0):
 			args = append(args, "unlimited")
-		case n >= 1<<20:
-			args = append(args, fmt.Sprintf("%d MiB", n>>20))
 		default:
-			args = append(args, fmt.Sprintf("%d KiB", n>>10))
+			args = append(args, plain.Size(n))
 		}
 	}
 	return fmt.Sprintf(format, args...)

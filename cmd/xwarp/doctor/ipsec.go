@@ -244,7 +244,7 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 		}
 		sas, waits = sas+1, "all usable"
 	}
-	return fine("if_id %#x: %d policies, %d SAs: %s", p.IfID, len(ours), sas, waits)
+	return fine("if_id %#x: policies %d, SAs %d: %s", p.IfID, len(ours), sas, waits)
 }
 
 // requires reports whether a table requires IPsec to any host of remote.

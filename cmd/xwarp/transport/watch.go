@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xwarp/bpf"
+	"xwarp/engine/plain"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
@@ -39,9 +40,9 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 		}
 		if n := withoutSum(&s); n > 0 && !sums {
 			sums = true
-			tell(fmt.Sprintf("dropped %d segments without a TCP checksum on %s: a device below merges segments "+
+			tell(fmt.Sprintf("dropped %s without a TCP checksum on %s: a device below merges segments "+
 				"(xwarp doctor --fix), or a peer on this host leaves checksums to hardware (on its interface: "+
-				"ethtool -K <dev> tx off)", n,
+				"ethtool -K <dev> tx off)", plain.Count(n, "segment"),
 				dev.Transport().Interface))
 		}
 		if s.Steering[bpf.DropNoSocket] == seen {
@@ -55,9 +56,9 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 		for _, q := range slices.Sorted(maps.Keys(lost)) {
 			if n := lost[q]; n >= max(next[q], 1) {
 				next[q] = 2 * n
-				tell(fmt.Sprintf("dropped %d frames on receive queue %d of %s, which is not served: their "+
-					"connections stall. Add the queue to --queues, omit --queues, or keep connections off "+
-					"the queue: ethtool -X %[3]s", n, q,
+				tell(fmt.Sprintf("dropped %s on receive queue %d of %s, which is not served: "+
+					"their connections stall. Add the queue to --queues, omit --queues, or keep "+
+					"connections off the queue: ethtool -X %[3]s", plain.Count(n, "frame"), q,
 					dev.Transport().Interface))
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/rendezvous"
+	"xwarp/engine/plain"
 	"xwarp/engine/ranges"
 )
 
@@ -210,7 +211,8 @@ func (l *Loaded) checkInterfaces(f *faults) {
 				"yet when the query is sent", key)
 		}
 		if len(n.CPUs) > 0 && len(n.Queues) > 0 && len(n.CPUs) != len(n.Queues) {
-			f.addf("%s.cpus has %d CPUs for %d queues", key, len(n.CPUs), len(n.Queues))
+			f.addf("%s.cpus has %s for %s", key, plain.Count(len(n.CPUs), "CPU"),
+				plain.Count(len(n.Queues), "queue"))
 		}
 		if len(n.Allow) > 0 && n.Transport == TransportKernel {
 			f.addf("%s.allow needs transport = \"xdp\": "+
@@ -260,8 +262,8 @@ func (l *Loaded) checkTenants(f *faults) {
 	each := l.TenantLimits()
 	if n, most := each.Amounts()[budget.Mappings], budget.TenantShare(budget.MaxMappings,
 		t.Count); n > most {
-		f.addf("tenants.count = %d: limits allow each %d shared memory mappings, but %d tenants "+
-			"get %d each: lower sessions, mrs, cqs (counted twice), srqs or qps in the "+
+		f.addf("tenants.count = %d: limits allow each %d shared memory mappings, but each tenant "+
+			"of %d gets %d: lower sessions, mrs, cqs (counted twice), srqs or qps in the "+
 			"[[user]] table named %q", t.Count, n, t.Count, most, TenantUser)
 	}
 }

@@ -86,7 +86,7 @@ func TestErrors(t *testing.T) {
 		{"peer-to-peer", "[mpa]\nrevision = 1\npeer_to_peer = true\n", "needs mpa.revision = 2"},
 		{"interface without name", "[[interface]]\nmtu = 1500\n", "interface[0] has no name"},
 		{"interface twice", nic + nic, `duplicate interface "eth0"`},
-		{"processors", nic + "queues = [0, 1]\ncpus = [3]\n", "1 CPUs for 2 queues"},
+		{"processors", nic + "queues = [0, 1]\ncpus = [3]\n", "1 CPU for 2 queues"},
 		{"idle", nic + "idle = \"spins\"\n",
 			`interface[0].idle = "spins": must be one of adaptive, spin, sleep`},
 		{"spinning below zero", nic + "busy_poll = \"-1s\"\n", `busy_poll = -1s`},

@@ -19,6 +19,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
+	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -154,10 +155,11 @@ func (e *export) mapMemory() (err error) {
 	if e.mem, err = unix.Mmap(fd, 0, n, prot, flags); err != nil {
 		if e.cfg.Memory == config.MemoryHugePages {
 			return fmt.Errorf(
-				"%d bytes of huge pages: %w (reserve them: sysctl vm.nr_hugepages=%d)", n, err,
+				"%s of huge pages: %w (reserve them: sysctl vm.nr_hugepages=%d)",
+				plain.Size(uint64(n)), err,
 				(n+2<<20-1)/(2<<20))
 		}
-		return fmt.Errorf("mapping %d bytes: %w", n, err)
+		return fmt.Errorf("mapping %s: %w", plain.Size(uint64(n)), err)
 	}
 	return nil
 }
@@ -193,7 +195,7 @@ func (e *export) openFile() (int, error) {
 	}
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != nil {
 		if !errors.Is(err, unix.EOPNOTSUPP) {
-			return 0, fmt.Errorf("%s: %d bytes of disk: %w", e.cfg.Path, n, err)
+			return 0, fmt.Errorf("%s: %s of disk: %w", e.cfg.Path, plain.Size(uint64(n)), err)
 		}
 		if err := f.Truncate(n); err != nil {
 			return 0, err

@@ -17,6 +17,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/guard"
+	"xwarp/engine/plain"
 	"xwarp/engine/verbs"
 	"xwarp/ring/monitor"
 	"xwarp/ring/pcapng"
@@ -74,8 +75,9 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 		return nil, err
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
-		return nil, fmt.Errorf("%w: capture of %d connections (at most %d) with %d bytes "+
-			"per frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
+		return nil, fmt.Errorf("%w: capture of %s (at most %d) with %d bytes "+
+			"per frame", verbs.ErrInvalid, plain.Count(len(a.Flows), "connection"),
+			control.MaxCaptureFlows, a.SnapLen)
 	}
 	hub, err := s.dev.Tapped()
 	if err != nil {

@@ -329,8 +329,8 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 func (s *Session) reserveWaiter(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
-		return control.Errorf(control.CodeQuota, "%d requests are already waiting",
-			control.MaxPending)
+		return control.Errorf(control.CodeQuota, "as many requests as allowed, %d, are already "+
+			"waiting", control.MaxPending)
 	case len(r.Args) > budget.MaxPendingArgs:
 		return fmt.Errorf("%w: %s: %d bytes of arguments, at most %d", control.ErrFrame, r.Op,
 			len(r.Args), budget.MaxPendingArgs)

@@ -424,7 +424,7 @@ func (sa *SA) unused() error {
 }
 
 func errSentMeanwhile(packets uint64) error {
-	return fmt.Errorf("%w: the kernel sent %d packets; remove the XFRM interface with this if_id, or "+
+	return fmt.Errorf("%w: the kernel sent packets (%d); remove the XFRM interface with this if_id, or "+
 		"configure another if_id", errUsed, packets)
 }
 
