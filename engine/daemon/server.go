@@ -19,9 +19,6 @@ import (
 
 // listenControl opens a control socket with its owner and mode.
 func listenControl(path string, o owner) (*unixListener, error) {
-	if err := checkUnserved(path); err != nil {
-		return nil, err
-	}
 	ln, err := listenUnix(path, o)
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
@@ -32,13 +29,35 @@ func listenControl(path string, o owner) (*unixListener, error) {
 
 // checkUnserved returns an error if another process serves a control socket.
 func checkUnserved(path string) error {
-	other, err := net.Dial("unix", path)
-	if err != nil {
-		return nil
+	if other, err := net.Dial("unix", path); err == nil {
+		other.Close()
+		return fmt.Errorf("control socket %s: %w", path, errServed)
 	}
-	other.Close()
-	return fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; "+
-		"systemctl stop xwarpd)", path)
+	return nil
+}
+
+var errServed = errors.New("another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)")
+
+// lockSocket locks the name of a socket among daemons that start at once. The lock is a file that only this user can
+// open, so that no other user can hold it.
+func lockSocket(path string) (unlock func(), err error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("locking %s: %w", name, err)
+		}
+		mine, err := f.Stat()
+		there, gone := os.Lstat(name)
+		if err == nil && gone == nil && os.SameFile(mine, there) {
+			return func() { os.Remove(name); f.Close() }, nil
+		}
+		f.Close() // its previous holder removed it
+	}
 }
 
 // owner is the group and the mode of a socket. Root and the daemon's own user can always connect.
@@ -69,7 +88,8 @@ func (l *unixListener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon. The socket appears under
+// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon, but none that is served,
+// however many daemons start at once. The socket appears under
 // its path with its owner and mode, so that no client gets EACCES that may connect. Until it listens, nobody else can
 // connect to it under its other name, whatever the umask.
 func listenUnix(path string, o owner) (*unixListener, error) {
@@ -79,6 +99,15 @@ func listenUnix(path string, o owner) (*unixListener, error) {
 	}
 	if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSocket == 0 {
 		return nil, errors.New("a file of that name exists and is not a socket")
+	}
+	unlock, err := lockSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if other, err := net.Dial("unix", path); err == nil {
+		other.Close()
+		return nil, errServed
 	}
 	at, err := os.Open(dir)
 	if err != nil {

@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,6 +91,54 @@ func TestSocketAppearsWithItsMode(t *testing.T) {
 		close(stop)
 		for mode := range wrong {
 			t.Errorf("the socket was visible with mode %v", mode)
+		}
+	}
+}
+
+// TestOneOfManyServes opens one socket many times at once, beside one left by a killed daemon. Exactly one listener
+// exists, and its socket is the one of that name.
+func TestOneOfManyServes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	for round := range 50 {
+		left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.SetUnlinkOnClose(false)
+		left.Close()
+		const n = 16
+		var got [n]*unixListener
+		var failed [n]error
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() { got[i], failed[i] = listenUnix(path, owner{mode: 0o600}) })
+		}
+		all.Wait()
+		serving := 0
+		for i, ln := range got {
+			if ln == nil && !errors.Is(failed[i], errServed) {
+				t.Fatalf("round %d: %v", round, failed[i])
+			}
+			if ln == nil {
+				continue
+			}
+			serving++
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatalf("round %d: the listener has no socket: %v", round, err)
+			}
+			ln.SetDeadline(time.Now().Add(10 * time.Second))
+			if a, err := ln.AcceptUnix(); err != nil {
+				t.Errorf("round %d: the socket is of another listener: %v", round, err)
+			} else {
+				a.Close()
+			}
+			c.Close()
+			ln.Close()
+		}
+		if list, err := os.ReadDir(dir); serving != 1 || len(list) != 0 || err != nil {
+			t.Fatalf("round %d: %d serve; left over: %v, %v", round, serving, list, err)
 		}
 	}
 }
