@@ -139,6 +139,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 			return err
 		}
 	}
+	d.warnRemoved(cfg)
 	if err := device.DisableCore(cfg); err != nil {
 		return fmt.Errorf("cannot disable core dumps, which could contain IPsec keys: %w", err)
 	}
@@ -179,6 +180,13 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		d.log.Info("listening on the operator socket", "path", path)
 	}
 	return d.startTenants(&cfg.Tenants)
+}
+
+// warnRemoved logs the keys of the previous release in a configuration.
+func (d *Daemon) warnRemoved(cfg *config.Loaded) {
+	for _, what := range cfg.Removed {
+		d.log.Warn("the configuration has a removed key", "next", what)
+	}
 }
 
 // openDevices opens the devices of a configuration. It fails if no device can be opened and no interface is missing.

@@ -46,6 +46,7 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 // apply applies a configuration, and returns the keys that need a restart.
 func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	old := d.cfg.Load()
+	d.warnRemoved(now)
 	restart = d.started.Changed(now)
 	d.pending.Store(&restart)
 	for _, key := range restart {

@@ -9,5 +9,8 @@ fi
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
 if systemctl is-active --quiet xwarpd; then
+	if ! why=$(/usr/bin/xwarp config check 2>&1 >/dev/null); then
+		echo "xwarp: this version would not start with the present configuration: $why" >&2
+	fi
 	echo "xwarp: xwarpd still runs the previous version. To run this one, which ends connections: systemctl restart xwarpd" >&2
 fi

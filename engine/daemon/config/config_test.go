@@ -47,6 +47,30 @@ func loadFails(t *testing.T, text, want string) {
 }
 
 // TestErrors checks every error message of a configuration.
+// TestRemovedKeys: a file of the previous release with keys that went away still loads, with a warning for each key.
+func TestRemovedKeys(t *testing.T) {
+	const text = "[[interface]]\nname = \"eth0\"\ntrust_partial_checksum = true\n[[interface]]\nname = \"eth1\"\n" +
+		"trust_partial_checksum = false\n[[export]]\nname = \"x\"\nlisten = \":7174\"\nsize = 4096\n" +
+		"in_place = true\n"
+	path := filepath.Join(t.TempDir(), "xwarp.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Load(Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(l.Removed, "\n")
+	for key := range removedKeys {
+		if !strings.Contains(all, key+" has no effect any more, delete it") {
+			t.Errorf("no warning of %s: %s", key, all)
+		}
+		if slices.Contains(knownKeys(), key) {
+			t.Errorf("%s is a key", key)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	const nic = "[[interface]]\nname = \"eth0\"\n"
 	for _, tc := range []struct {
@@ -80,7 +104,7 @@ func TestErrors(t *testing.T) {
 			"tenants.count = 1 needs daemon.socket"},
 		{"tenants without a directory", "[tenants]\ncount = 1\ndirectory = \"x\"\n", "absolute"},
 		{"tenants that have too much", "[tenants]\ncount = 6\n",
-			`5120 each: lower sessions, mrs, cqs (counted twice), srqs or qps in the [[user]] table named "tenants"`},
+			`gets 5120: lower sessions, mrs, cqs (counted twice), srqs or qps in the [[user]] table named "tenants"`},
 		{"ports", "[limits]\nports = [\"9-1\"]\n", `"9-1" is not a port`},
 		{"revision", "[mpa]\nrevision = 3\n", "mpa.revision = 3"},
 		{"peer-to-peer", "[mpa]\nrevision = 1\npeer_to_peer = true\n", "needs mpa.revision = 2"},

@@ -52,6 +52,9 @@ type Loaded struct {
 	Refused        []string
 	RefusedBecause error
 
+	// Removed says for each removed key of the file what to do. The keys have no effect.
+	Removed []string
+
 	raw  map[string]any    // the file as it is
 	uids map[string]uint32 // of the users of [[user]] tables, by name
 }
@@ -115,6 +118,13 @@ func readFile(path string) (name, text string, err error) {
 	return path, string(b), nil
 }
 
+// removedKeys are keys of the previous release with the reason why they have no effect. They must not keep the daemon
+// from starting after an upgrade. Delete an entry after one release.
+var removedKeys = map[string]string{
+	"interface.trust_partial_checksum": "xwarp completes such checksums itself",
+	"export.in_place":                  "files are replaced as a whole; use serve = \"directory\"",
+}
+
 func (l *Loaded) file(path, text string) error {
 	meta, err := toml.Decode(text, &l.Config)
 	if err != nil {
@@ -124,6 +134,11 @@ func (l *Loaded) file(path, text string) error {
 	var errs []error
 	for _, k := range meta.Undecoded() {
 		if unknownParent(meta.Undecoded(), k) {
+			continue
+		}
+		if why, ok := removedKeys[k.String()]; ok {
+			l.Removed = append(l.Removed, fmt.Sprintf("%s:%d: %s has no effect any more, delete "+
+				"it: %s", path, lineOf(text, k), k, why))
 			continue
 		}
 		errs = append(errs, fmt.Errorf("%s:%d: unknown key %q%s", path, lineOf(text, k), k.String(),

@@ -64,6 +64,7 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 
 // Warnings returns one sentence for each setting with which a daemon starts, but less safely than by default.
 func Warnings(cfg *config.Loaded) (list []string) {
+	list = append(list, cfg.Removed...)
 	if !cfg.HTTP.Loopback() {
 		list = append(list, fmt.Sprintf("http.listen = %q: metrics are exposed to the network "+
 			"without authentication or encryption", cfg.HTTP.Listen))
