@@ -49,7 +49,8 @@ func loadFails(t *testing.T, text, want string) {
 // TestErrors checks every error message of a configuration.
 // TestRemovedKeys: a file of the previous release with keys that went away still loads, with a warning for each key.
 func TestRemovedKeys(t *testing.T) {
-	const text = "[[interface]]\nname = \"eth0\"\ntrust_partial_checksum = true\n[[interface]]\nname = \"eth1\"\n" +
+	const text = "[[interface]]\nname = \"eth0\"\ntransmit = \"xdp-live\"\n" +
+		"trust_partial_checksum = true\n[[interface]]\nname = \"eth1\"\n" +
 		"trust_partial_checksum = false\n[[export]]\nname = \"x\"\nlisten = \":7174\"\nsize = 4096\n" +
 		"in_place = true\n"
 	path := filepath.Join(t.TempDir(), "xwarp.toml")
@@ -61,6 +62,9 @@ func TestRemovedKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(l.Removed, "\n")
+	if way := l.Interface[0].Transmit; way != "auto" || !strings.Contains(all, "xdp-live") {
+		t.Errorf("transmit is %q, and no warning of it: %s", way, all)
+	}
 	for key := range removedKeys {
 		if !strings.Contains(all, key+" has no effect any more, delete it") {
 			t.Errorf("no warning of %s: %s", key, all)

@@ -144,6 +144,13 @@ func (l *Loaded) file(path, text string) error {
 		errs = append(errs, fmt.Errorf("%s:%d: unknown key %q%s", path, lineOf(text, k), k.String(),
 			suggest(k.String(), knownKeys())))
 	}
+	for i := range l.Interface {
+		if way := &l.Interface[i].Transmit; *way == "xdp-live" {
+			*way = "auto"
+			l.Removed = append(l.Removed, path+`: interface.transmit = "xdp-live" now means "auto", `+
+				"delete it: live frames were slower than blocks")
+		}
+	}
 	for _, k := range meta.Keys() {
 		l.Origins[k.String()] = Origin(path)
 	}
