@@ -55,8 +55,8 @@ type device struct {
 // opener creates a socket bound in one way.
 type opener func(Config, binding) (*Socket, error)
 
-// negotiate binds with the best mode that c allows and the device supports. ModeAuto does not use a zero-copy mode known
-// to be faulty. Every attempt uses its own socket, because a UMEM keeps the flag of a failed bind.
+// negotiate binds with the best mode that c allows and the device supports. ModeAuto does not use a zero-copy mode
+// known to be faulty. Every attempt uses its own socket, because a UMEM keeps the flag of a failed bind.
 func (d *device) negotiate(c *Config, open opener) (*Socket, error) {
 	copied := binding{segments: true, small: d.fitsSmallChunks(c)}
 	if c.Mode == ModeCopy {
@@ -76,8 +76,8 @@ func (d *device) negotiate(c *Config, open opener) (*Socket, error) {
 	return s, err
 }
 
-// openZeroCopy binds with zero-copy, or returns why it may not or cannot. It asks for XDP_USE_SG only if a frame may not
-// fit one chunk, because a driver whose zero-copy supports one buffer per frame refuses the flag.
+// openZeroCopy binds with zero-copy, or returns why it may not or cannot. It asks for XDP_USE_SG only if a frame may
+// not fit one chunk, because a driver whose zero-copy supports one buffer per frame refuses the flag.
 func (d *device) openZeroCopy(c *Config, open opener) (*Socket, error) {
 	b := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu > oneChunkMTU}
 	if why := d.missingFeature(b); why != nil {
@@ -110,13 +110,13 @@ const longestHeader = vlanHeader + 4
 // oneChunkMTU is the largest MTU at which a zero-copy chunk holds every frame, by the rule of the kernel's bind.
 const oneChunkMTU = RxChunkData - longestHeader
 
-// errTailroom is the fault of zero-copy sockets with segments before the kernel's "xsk: respect tailroom for ZC setups".
+// errTailroom is the fault of zero-copy sockets with segments before Linux's "xsk: respect tailroom for ZC setups".
 var errTailroom = fmt.Errorf("this kernel's zero-copy writes its own data into received frames of several chunks: "+
 	"lower the MTU to %d, or install a kernel of May 2026 or later", oneChunkMTU)
 
-// reservesTailroom reports whether the kernel keeps the end of each chunk free for what it notes about a frame of several
-// chunks. Such a kernel refuses a socket without segments if the device's MTU, which must be above oneChunkMTU, does not
-// fit one chunk. It does so before it calls the driver. Drivers with several chunks per frame have no such rule.
+// reservesTailroom reports whether the kernel keeps the end of each chunk free for its notes on a frame of several
+// chunks. Such a kernel refuses a socket without segments if the device's MTU, which must be above oneChunkMTU, does
+// not fit one chunk. It does so before it calls the driver. Drivers with several chunks per frame have no such rule.
 func (d *device) reservesTailroom(c *Config, open opener) (bool, error) {
 	probe, err := Config{Ifindex: c.Ifindex, Queue: c.Queue, RxFrames: 64, TxSlots: 64,
 		NewSocket: c.NewSocket, BindTimeout: c.BindTimeout}.withDefaults()

@@ -11,8 +11,8 @@ const (
 	// XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
 	RxHeadroom  = 256
 	RxChunkData = ChunkSize - RxHeadroom // bytes of a received frame that one chunk of ChunkSize holds
-	// bytes at the end of each chunk of a zero-copy socket with segments, where the kernel keeps struct skb_shared_info:
-	// 320 bytes with 64-bit processors and 17 fragments, and what is left of 128
+	// bytes at the end of each chunk of a zero-copy socket with segments, where the kernel keeps struct
+	// skb_shared_info: 320 bytes with 64-bit processors and 17 fragments, and what is left of 128
 	rxTailroom = 384
 	ethHeader  = 14              // bytes; a shorter frame is no Ethernet frame
 	vlanHeader = ethHeader + 2*4 // the longest Ethernet header that the steering program passes: with two VLAN tags

@@ -214,8 +214,9 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 		server, client := options+"-s"+all, pinger+fmt.Sprintf("client %v 16384 20",
 			netip.AddrPortFrom(addrOf(c.server, v6), 7174))
 		if c.server == h.ours {
-			server = fmt.Sprintf("%sserver %v", pinger, netip.AddrPortFrom(addrOf(h.ours, v6), 7174))
-			client = fmt.Sprintf("%s-c -a %v", options, addrOf(h.ours, v6))
+			at := addrOf(h.ours, v6)
+			server = fmt.Sprintf("%sserver %v", pinger, netip.AddrPortFrom(at, 7174))
+			client = fmt.Sprintf("%s-c -a %v", options, at)
 		}
 		s, err := c.server.Spawn(server)
 		if err != nil {

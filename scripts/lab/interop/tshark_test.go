@@ -101,9 +101,10 @@ func (d *decoded) read(r io.Reader) error {
 //   - When one side asked for markers it looks for them in both directions.
 //
 // After the first of them it silently loses the stream: the rest is "TCP segment of a reassembled PDU". It also reads
-// no FPDU of a connection between the ports of one that was rejected. For streams with markers judge therefore gives tshark a file with the same bytes at the same sequence numbers and one FPDU for
-// each segment. It leaves out the FPDUs of blind, 1 of 128, which only this package's reader judges. It does the same
-// if TCP retransmitted a segment, which tshark would count twice.
+// no FPDU of a connection between the ports of one that was rejected. In these cases judge gives tshark a file with the
+// same bytes at the same sequence numbers and one FPDU for each segment. It leaves out the FPDUs of blind, 1 of 128,
+// which only this package's reader judges. It does the same if TCP retransmitted a segment, which tshark would count
+// twice.
 func judge(file, scratch string, want ...string) error {
 	list, err := readCapture(file)
 	if err != nil {
