@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -51,5 +52,40 @@ func TestHeadersIncludeLowerLayers(t *testing.T) {
 		if want, known := lower[name]; !known || !slices.Equal(got, want) {
 			t.Errorf("%s includes %q, want %q", name, got, want)
 		}
+	}
+}
+
+// TestForkedChildHasNewLocks checks that each lock of a file is set up again in the child of a fork, where its holder
+// does not exist. memory.c has its lock held during a fork.
+func TestForkedChildHasNewLocks(t *testing.T) {
+	static := regexp.MustCompile(`(\w+) = PTHREAD_(MUTEX|COND)_INITIALIZER;`)
+	files, err := filepath.Glob("lib/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, all, found := map[string]string{}, "", 0
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
+		all += string(text)
+	}
+	delete(texts, "lib/memory.c")
+	for path, text := range texts {
+		for _, m := range static.FindAllStringSubmatch(text, -1) {
+			found++
+			if strings.HasPrefix(m[1], "xw_") { // of several files
+				text = all
+			}
+			again := "pthread_" + strings.ToLower(m[2]) + "_init(&" + m[1] + ","
+			if !strings.Contains(text, again) {
+				t.Errorf("%s: no %s", path, again)
+			}
+		}
+	}
+	if found < 7 {
+		t.Errorf("found only %d locks", found)
 	}
 }

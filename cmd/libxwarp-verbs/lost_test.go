@@ -1,6 +1,7 @@
 package libxwarpverbs_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -31,11 +32,9 @@ func runDaemon(path string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	done := make(chan os.Signal, 1)
-	signal.Notify(done, syscall.SIGTERM)
-	<-done
-	return nil
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return d.Run(ctx)
 }
 
 // process runs the daemon of e in its own process.
@@ -81,12 +80,7 @@ func TestDaemonKilled(t *testing.T) {
 				a.until(t, c, word, func() bool { return strings.Contains(c.out.String(), word) })
 			}
 			said("ready")
-			d.Process.Signal(syscall.SIGSTOP) // so that it does not take what is posted
-			var ws syscall.WaitStatus         // of the stop of all threads
-			_, err := syscall.Wait4(d.Process.Pid, &ws, syscall.WUNTRACED, nil)
-			if err != nil || !ws.Stopped() {
-				t.Fatalf("the daemon does not stop: %v", err)
-			}
+			stop(t, d) // so that it does not take what is posted
 			c.Process.Signal(syscall.SIGUSR1)
 			said("posted")
 			d.Process.Kill()
@@ -94,5 +88,34 @@ func TestDaemonKilled(t *testing.T) {
 			s.Process.Kill() // its peer is silent
 			<-s.done
 		})
+	}
+}
+
+// stop stops a daemon, and returns when all its threads have stopped.
+func stop(t *testing.T, d *exec.Cmd) {
+	t.Helper()
+	d.Process.Signal(syscall.SIGSTOP)
+	var ws syscall.WaitStatus
+	_, err := syscall.Wait4(d.Process.Pid, &ws, syscall.WUNTRACED, nil)
+	if err != nil || !ws.Stopped() {
+		t.Fatalf("the daemon does not stop: %v", err)
+	}
+}
+
+// TestForkWhileBusy runs a program that forks while another of its threads waits for the daemon.
+func TestForkWhileBusy(t *testing.T) {
+	a, b := pair(t)
+	d := a.process(t)
+	p := a.start(t, own(t, "forkbusy")+" "+a.addr, b)
+	said := func(word string) {
+		a.until(t, p, word, func() bool { return strings.Contains(p.out.String(), word) })
+	}
+	said("ready")
+	stop(t, d)
+	p.Process.Signal(syscall.SIGUSR1)
+	said("forked")
+	d.Process.Signal(syscall.SIGCONT)
+	if out := p.wait(t); !strings.Contains(out, "all is well") {
+		t.Error(out)
 	}
 }

@@ -79,6 +79,7 @@ struct listener {
 	struct sockaddr_storage at; /* the address */
 	uint32_t handle;
 	bool stalled; /* no get_request is pending */
+	bool lost;    /* the daemon closed it: relisten opens another one at the address */
 	struct call call;
 	struct listener *next;
 };
@@ -115,6 +116,7 @@ void xw_listeners_lost(struct id *id, struct session *s); /* the session is dead
 struct id *xw_lost_id(unsigned round);
 bool xw_relistens(const struct id *id); /* another thread opens its listeners; the lock must be held */
 void xw_cm_forked(void);
+void xw_cm_contexts_forked(void);
 struct listener *xw_stalled_listener(void); /* of any identifier; the lock must be held */
 uint8_t xw_byte(struct json v, const char *key);
 void xw_take_private(struct event *e, struct json v);

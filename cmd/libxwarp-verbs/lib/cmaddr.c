@@ -82,16 +82,19 @@ static struct ibv_context *open_device(struct ibv_device *device)
 	return c;
 }
 
+static struct ibv_context *contexts[16];
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void xw_cm_contexts_forked(void) { pthread_mutex_init(&contexts_lock, NULL); }
+
 /* xw_cm_context returns the context shared by the identifiers on a device, with its protection domain. Both are
  * never freed. */
 struct ibv_context *xw_cm_context(struct ibv_device *device)
 {
-	static struct ibv_context *contexts[16];
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct ibv_context *found = NULL;
 	size_t at = 0;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&contexts_lock);
 	for (size_t i = 0; i < sizeof contexts / sizeof *contexts && !found; i++) {
 		if (contexts[i] && xw_session(contexts[i])->dead)
 			contexts[i] = NULL; /* identifiers still use it although their daemon is gone */
@@ -102,7 +105,7 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 	}
 	if (!found)
 		found = contexts[at] = open_device(device);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&contexts_lock);
 	return found;
 }
 

@@ -62,22 +62,25 @@ static void unlist(struct listener *l)
 	l->id = NULL;
 }
 
+/* PAUSE is the time before the first attempt of relisten in milliseconds. It grows to MAX_PAUSE, because an address may
+ * never come back. */
+enum { PAUSE = 200, MAX_PAUSE = 1000 };
+
 /* Guarded by xw_cm_lock. */
 static bool running;	   /* a thread runs relisten */
 static struct id *current; /* that it uses */
+static long pause_ms;	   /* before its next attempt */
 
 static void *relisten(void *unused);
 
-/* lost notes that an identifier without a device has lost a listener, and starts relisten. An identifier with a device
- * gets DEVICE_REMOVAL instead. The lock must be held. */
-static void lost(struct id *id)
+/* listen_later starts relisten for an identifier that has lost a listener. The lock must be held. */
+static void listen_later(struct id *id)
 {
 	sigset_t all, before;
 	pthread_t thread;
 
-	if (id->cm.verbs)
-		return;
 	id->lost = true;
+	pause_ms = PAUSE;
 	if (running)
 		return;
 	sigfillset(&all);
@@ -88,26 +91,34 @@ static void lost(struct id *id)
 		pthread_detach(thread);
 }
 
+/* lost notes that the daemon has closed a listener. An identifier with a device gets DEVICE_REMOVAL, the others listen
+ * again. The lock must be held. */
+static void lost(struct listener *l)
+{
+	l->lost = true;
+	l->stalled = false;
+	if (!l->id->cm.verbs)
+		listen_later(l->id);
+}
+
 void xw_cm_forked(void)
 {
-	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder does not exist in the child */
+	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder and those who wait do not exist in the child */
+	pthread_cond_init(&xw_cm_changed, NULL);
 	running = false;
 	current = NULL;
+	for (struct id *id; (id = xw_lost_id(0));)
+		id->lost = false; /* the parent listens again */
 }
 
 bool xw_relistens(const struct id *id) { return current == id; }
 
-/* xw_listeners_lost removes the listeners of a dead session that have no pending call, which would remove them. */
+/* xw_listeners_lost notes the loss of the listeners of a session that have no pending call, which would note it. */
 void xw_listeners_lost(struct id *id, struct session *s)
 {
-	for (struct listener *l = id->listeners, *next; l; l = next) {
-		next = l->next;
-		if (l->s == s && l->stalled) {
-			unlist(l);
-			release(l, 1);
-			lost(id);
-		}
-	}
+	for (struct listener *l = id->listeners; l; l = l->next)
+		if (l->s == s && l->stalled)
+			lost(l);
 }
 
 /* requested handles a peer's request or the end of the listener. The call's reference passes to the next
@@ -128,15 +139,12 @@ static void requested(struct call *c)
 		xw_reject_async(l->s, (uint32_t)handle);
 	xw_call_end(c);
 	pthread_mutex_lock(&xw_cm_lock);
-	bool failed = l->id && c->error && !full;
-	if (failed) {
-		lost(l->id);
-		unlist(l);
-	}
 	l->stalled = l->id && full; /* until the program has accepted or rejected a request */
-	bool go_on = l->id && !full;
+	if (l->id && c->error && !full)
+		lost(l);
+	bool go_on = l->id && !c->error;
 	if (!go_on)
-		release(l, failed ? 2 : 1);
+		release(l, 1);
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (go_on)
 		next_request(l);
@@ -172,7 +180,8 @@ void xw_close_listeners(struct id *id)
 			unlist(l);
 		pthread_mutex_unlock(&xw_cm_lock);
 		if (l) {
-			xw_ask(l->s, "close_listener", "{\"handle\":%u}", l->handle);
+			if (!l->lost)
+				xw_ask(l->s, "close_listener", "{\"handle\":%u}", l->handle);
 			pthread_mutex_lock(&xw_cm_lock);
 			release(l, 1);
 			pthread_mutex_unlock(&xw_cm_lock);
@@ -180,7 +189,18 @@ void xw_close_listeners(struct id *id)
 	} while (l);
 }
 
-/* listen_at listens on one address on its device. Port 0 becomes the port that the daemon chose. */
+/* listener_at returns the listener of an identifier at an address, or NULL. The lock must be held. */
+static struct listener *listener_at(struct id *id, const struct sockaddr *a)
+{
+	struct listener *l = id->listeners;
+
+	while (l && !xw_same_address((struct sockaddr *)&l->at, a))
+		l = l->next;
+	return l;
+}
+
+/* listen_at listens on one address on its device, in place of a lost listener. Port 0 becomes the port that the daemon
+ * chose. */
 static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 {
 	struct ibv_device *device = xw_device_at(a, true);
@@ -211,6 +231,11 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	l->handle = (uint32_t)handle;
 	l->refs = 2; /* one of the identifier, one of the call */
 	pthread_mutex_lock(&xw_cm_lock);
+	struct listener *before = listener_at(id, a);
+	if (before && before->lost) {
+		unlist(before);
+		release(before, 1);
+	}
 	l->next = id->listeners;
 	id->listeners = l;
 	pthread_mutex_unlock(&xw_cm_lock);
@@ -221,11 +246,9 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 /* listens reports whether an identifier listens on an address. */
 static bool listens(struct id *id, const struct sockaddr *a)
 {
-	bool found = false;
-
 	pthread_mutex_lock(&xw_cm_lock);
-	for (struct listener *l = id->listeners; l && !found; l = l->next)
-		found = xw_same_address((struct sockaddr *)&l->at, a);
+	struct listener *l = listener_at(id, a);
+	bool found = l && !l->lost;
 	pthread_mutex_unlock(&xw_cm_lock);
 	return found;
 }
@@ -269,9 +292,6 @@ static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog, 
 	return done && !in_use ? 0 : error;
 }
 
-/* RETRY is the pause between attempts of relisten in milliseconds. */
-enum { RETRY = 200 };
-
 /* give_up tells the program that the daemon that came back is of another version. The lock must be held. */
 static void give_up(struct id *id)
 {
@@ -281,7 +301,9 @@ static void give_up(struct id *id)
 	xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
 }
 
-/* listen_again opens the lost listeners of an identifier. The lock must be held, and is released meanwhile. */
+/* listen_again opens the lost listeners of an identifier, and those of other addresses of a wildcard. The identifier
+ * stays lost until it listens at all its former addresses: that of a device that is absent, or opened later than
+ * others, is added later. The lock must be held, and is released meanwhile. */
 static void listen_again(struct id *id)
 {
 	struct sockaddr_storage copy = id->cm.route.addr.src_storage;
@@ -293,11 +315,14 @@ static void listen_again(struct id *id)
 	pthread_mutex_unlock(&xw_cm_lock);
 	int error = xw_wildcard(a) ? listen_everywhere(id, a, id->backlog, true) : listen_at(id, a, id->backlog);
 	xw_addr_text(a, text, sizeof text);
-	if (error && error != ENODEV && error != EIO && xw_first_time(__func__))
+	bool gone = error == ENODEV || error == EIO || error == ECONNABORTED; /* again, or the daemon stops */
+	if (error && !gone && xw_first_time(__func__))
 		xw_warn("xwarpd is back, but this program cannot listen on %s again: %s (it tries until it can)", text, strerror(error));
 	pthread_mutex_lock(&xw_cm_lock);
 	current = NULL;
 	id->lost |= error != 0;
+	for (struct listener *l = id->listeners; l; l = l->next)
+		id->lost |= l->lost;
 	pthread_cond_broadcast(&xw_cm_changed);
 }
 
@@ -310,8 +335,10 @@ static void *relisten(void *unused)
 	for (unsigned round = 1; running; round = round == UINT_MAX ? 1 : round + 1) {
 		int devices;
 		struct id *id;
+		struct timespec pause = {.tv_sec = pause_ms / 1000, .tv_nsec = pause_ms % 1000 * 1000000};
+		pause_ms = pause_ms + PAUSE < MAX_PAUSE ? pause_ms + PAUSE : MAX_PAUSE;
 		pthread_mutex_unlock(&xw_cm_lock);
-		nanosleep(&(struct timespec){.tv_nsec = RETRY * 1000000L}, NULL);
+		nanosleep(&pause, NULL);
 		errno = 0;
 		ibv_free_device_list(ibv_get_device_list(&devices));
 		bool refused = devices == 0 && errno == EPROTONOSUPPORT;
@@ -353,7 +380,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	else
 		id->backlog = backlog;
 	if (!error && id->lost) /* in the meantime */
-		lost(id);
+		listen_later(id);
 	pthread_mutex_unlock(&xw_cm_lock);
 	return error ? xw_fail(error) : 0;
 }

@@ -154,12 +154,14 @@ EXPORT __be64 ibv_get_device_guid(struct ibv_device *d) { return guid(link_of(d)
 
 bool xw_same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
+	const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+
 	if (a->sa_family != b->sa_family)
 		return false;
 	if (a->sa_family == AF_INET)
 		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return a->sa_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
-						  &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
+	return a->sa_family == AF_INET6 && memcmp(&a6->sin6_addr, &b6->sin6_addr, 16) == 0 &&
+	       (a6->sin6_scope_id == b6->sin6_scope_id || !a6->sin6_scope_id || !b6->sin6_scope_id);
 }
 
 /* xw_loopback reports whether an address is ::1 or of 127.0.0.0/8. */

@@ -42,6 +42,7 @@ static void in_child(void)
 	xw_bounce_forked();
 	xw_cqs_forked();
 	xw_cm_forked();
+	xw_cm_contexts_forked();
 }
 
 static void watch(void) { pthread_atfork(before, in_parent, in_child); }

@@ -155,7 +155,7 @@ void *xw_no_operations(void);
 extern const char xw_datagrams[]; /* message for unsupported datagrams */
 
 bool xw_loopback(const struct sockaddr *addr);
-bool xw_same_address(const struct sockaddr *a, const struct sockaddr *b); /* without the port */
+bool xw_same_address(const struct sockaddr *a, const struct sockaddr *b); /* without the port; a zone of 0 is any */
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any);
 void xw_async(struct context *c, struct ibv_async_event *e);
 /* xw_async_end removes the events of a destroyed object from the queue, and waits until the program has acknowledged
