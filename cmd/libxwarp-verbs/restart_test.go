@@ -1,7 +1,9 @@
 package libxwarpverbs_test
 
 import (
+	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -49,6 +51,7 @@ func TestServersOutliveTheDaemon(t *testing.T) {
 				b.listensVia(t, s)
 				if name == "rping" { // other servers end with their client
 					x.check(t, a.start(t, x.client, b), x.wantClient)
+					b.idle(t, s) // an identifier that is left would get DEVICE_REMOVAL
 				}
 				d = b.restart(t, d, signal)
 			}
@@ -59,6 +62,59 @@ func TestServersOutliveTheDaemon(t *testing.T) {
 			}
 		})
 	}
+}
+
+// idle waits until a server has destroyed the objects of its connections.
+func (e *end) idle(t *testing.T, p *program) {
+	t.Helper()
+	e.until(t, p, "closes its connections", func() bool {
+		return !strings.Contains(e.start(t, "rdma resource show cq", e).end(t), "cqn")
+	})
+}
+
+// TestRemovalReachesServer ends the daemon below a server of Debian with a client, gracefully and not. Either way the
+// server learns that its device is gone, as when a NIC is removed, and rping ends.
+func TestRemovalReachesServer(t *testing.T) {
+	a, b := pair(t)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		d := b.process(t)
+		s := b.start(t, "rping -s -P -v", a)
+		b.listensVia(t, s)
+		c := a.start(t, "rping -c -v -a @", b)
+		a.until(t, c, "pings", func() bool { return strings.Contains(c.out.String(), "ping data") })
+		d.Process.Signal(signal)
+		d.Wait()
+		if out := s.end(t); strings.Count(out, "device removal") != 1 {
+			t.Errorf("%v: %v\n%s", signal, s.err, out)
+		}
+		c.Process.Kill() // after SIGKILL its peer is silent
+		<-c.done
+	}
+}
+
+// TestListenerReturnsWithItsDevice restarts the daemon below a server that listens on all addresses, while the
+// interface of one device is absent. When the interface is back, the server listens there, too.
+func TestListenerReturnsWithItsDevice(t *testing.T) {
+	a, _ := pair(t)
+	a.second(t)
+	d := a.process(t)
+	s := a.start(t, "rping -s -P -v", a)
+	other := *a
+	other.addr = "198.51.100.1"
+	other.listensVia(t, s)
+	a.listensVia(t, s)
+	d.Process.Kill()
+	d.Wait()
+	if err := a.do(exec.Command("ip", "link", "del", "own0").Run); err != nil {
+		t.Fatal(err)
+	}
+	a.process(t)
+	a.listensVia(t, s)
+	if err := a.host.AddVeth("own0", "own1", netip.MustParseAddr(other.addr)); err != nil {
+		t.Fatal(err)
+	}
+	other.listensVia(t, s)
+	a.start(t, "rping -c -v -C 2 -a @", &other).wait(t)
 }
 
 // TestServerEndsWithOtherVersion replaces the daemon below a server by one that refuses its version of the protocol.
@@ -99,9 +155,9 @@ func TestServerEndsWithOtherVersion(t *testing.T) {
 func TestRestart(t *testing.T) {
 	a, b := pair(t)
 	path := own(t, "restart")
-	for _, sanitized := range []bool{false, true} {
-		t.Run(map[bool]string{false: "plain", true: "sanitized"}[sanitized], func(t *testing.T) {
-			if sanitized {
+	for i, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
+		t.Run(fmt.Sprintf("%v, sanitized %v", signal, i > 0), func(t *testing.T) {
+			if i > 0 {
 				needs.Long(t)
 				b.sanitize(t)
 			}
@@ -113,7 +169,7 @@ func TestRestart(t *testing.T) {
 				b.until(t, s, word, func() bool { return strings.Contains(s.out.String(), word) })
 			}
 			said("connected")
-			d = b.restart(t, d, syscall.SIGKILL)
+			d = b.restart(t, d, signal)
 			said("lost")
 			b.listensVia(t, s)
 			c.Process.Kill() // its peer is silent

@@ -245,7 +245,7 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
-		return control.Errorf(control.CodeClosed, "%v", session.ErrShutdown)
+		return session.ErrShutdown
 	}
 	if n := d.users.OperatorSessions(); who.Operator && n >= budget.OperatorSessions {
 		return control.Errorf(control.CodeQuota,

@@ -17,6 +17,8 @@ void xw_on_event(struct session *s, struct json e)
 		xw_srq_limit(s, (uint32_t)srq);
 	} else if (json_is(name, "cq_err") && json_number(json_get(e, "cq"), &cq)) {
 		xw_cq_overrun(s, (uint32_t)cq);
+	} else if (json_is(name, "stopping")) {
+		xw_cm_gone(s); /* before the ends of connections, as when a NIC is removed */
 	}
 }
 

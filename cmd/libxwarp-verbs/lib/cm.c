@@ -334,20 +334,18 @@ void xw_cm_down(struct session *s, uint32_t qp)
 	pthread_mutex_unlock(&xw_cm_lock);
 }
 
-/* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone, except those whose connection
- * has ended: a server such as rping -P that still closes one of them would end. Those that listen without a device
- * listen again when the daemon is back. */
+/* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone or begins to stop, as the
+ * kernel does when a NIC is removed. It is their last event. Those that listen without a device listen again when the
+ * daemon is back. */
 void xw_cm_gone(struct session *s)
 {
 	pthread_mutex_lock(&xw_cm_lock);
 	for (struct id *id = ids; id; id = id->next) {
 		xw_listeners_lost(id, s);
 		if (id->cm.verbs && xw_session(id->cm.verbs) == s && !id->removed) {
-			bool over = id->state == CM_DOWN && id->qp;
 			id->removed = true;
 			id->state = CM_DOWN;
-			if (!over)
-				xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
+			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
 		}
 	}
 	pthread_mutex_unlock(&xw_cm_lock);

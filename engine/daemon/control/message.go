@@ -102,6 +102,7 @@ const (
 	EventGone     = "qp_gone"
 	EventSRQLimit = "srq_limit" // fewer receives are posted than the limit of modify_srq
 	EventCQError  = "cq_err"    // a completion queue overran
+	EventStopping = "stopping"  // the daemon ends all connections, and then the session
 )
 
 // HelloArgs are the arguments of the first request.

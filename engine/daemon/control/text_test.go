@@ -134,8 +134,8 @@ func TestText(t *testing.T) {
 			again(line, r, results[ops[r.ID]], r.Result)
 		default:
 			e, err := ParseEvent([]byte(line))
-			known := slices.Contains([]string{EventDown, EventGone, EventSRQLimit, EventCQError},
-				e.Event)
+			known := slices.Contains([]string{EventDown, EventGone, EventSRQLimit, EventCQError,
+				EventStopping}, e.Event)
 			if err != nil || !known || string(Marshal(e)) != line {
 				t.Errorf("%s: %v, printed %s", line, err, Marshal(e))
 			}

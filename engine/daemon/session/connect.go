@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,6 +46,9 @@ func (s *Session) beginConnect(ctx context.Context, h control.Handle, ird, ord i
 	q, err := findLocked[*qp](s, h)
 	if err == nil {
 		err = q.unusedLocked()
+	}
+	if err == nil && s.stopping {
+		err = ErrShutdown
 	}
 	if err == nil {
 		err = q.eng.SetReadDepth(ird, ord)
@@ -206,18 +210,24 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	if a.Backlog == 0 {
 		a.Backlog = verbs.DefaultBacklog
 	}
-	cost := s.listenerCost(a.Backlog)
-	l, err := charge(s, cost, func() (verbs.Listener, error) {
+	l := &listener{object: object{cost: s.listenerCost(a.Backlog)}}
+	var err error
+	if l.eng, err = charge(s, l.cost, func() (verbs.Listener, error) {
 		return s.dev.Core.Listen(a.Addr, verbs.ListenConfig{Backlog: a.Backlog, MPA: a.MPA})
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
-	s.log.Info("a program listens for RDMA_CM connections", "local", l.Addr())
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.addObject(&listener{object{cost: cost}, l})
-	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil
+	stopping := s.stopping
+	if !stopping {
+		s.addObject(l)
+	}
+	s.mu.Unlock()
+	if stopping {
+		return nil, errors.Join(s.closeListener(l), ErrShutdown)
+	}
+	s.log.Info("a program listens for RDMA_CM connections", "local", l.eng.Addr())
+	return control.ListenResult{Handle: l.handle, Addr: l.eng.Addr()}, nil
 }
 
 func (s *Session) closeListener(l *listener) error {

@@ -104,7 +104,8 @@ type Session struct {
 	pending      map[uint64]context.CancelFunc // pending requests, by ID
 	last         control.Handle                // the latest handle
 	objects      map[control.Handle]entry
-	connRequests int // connection requests among objects
+	connRequests int  // connection requests among objects
+	stopping     bool // Shutdown was called: no more listeners and connections
 
 	pumpMu sync.Mutex // held while posted work requests are moved
 	// guarded by pumpMu
@@ -115,7 +116,7 @@ type Session struct {
 }
 
 // ErrShutdown ends the sessions of a stopping daemon.
-var ErrShutdown = errors.New("the daemon is stopping")
+var ErrShutdown error = control.Errorf(control.CodeClosed, "the daemon is stopping")
 
 // New returns a session. Run serves it.
 func New(d Daemon, c Config) *Session {
@@ -525,8 +526,16 @@ func (s *Session) cancelRequest(a *control.CancelArgs) error {
 	return nil
 }
 
-// Shutdown disconnects the queue pairs of the session, gracefully until ctx is done, and ends it.
+// Shutdown tells the program that its device is going away, disconnects the queue pairs of the session, gracefully
+// until ctx is done, and ends it. The program can neither listen nor connect meanwhile.
 func (s *Session) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.stopping = true
+	greeted := s.dev != nil
+	s.mu.Unlock()
+	if greeted {
+		s.sendEvent(&control.Event{Event: control.EventStopping})
+	}
 	for _, l := range objectsOf[*listener](s) {
 		l.eng.Close()
 	}

@@ -129,6 +129,55 @@ func TestGIDPortsOfReopenedDevice(t *testing.T) {
 	isOpen("after the device was reopened")
 }
 
+// TestStoppingRefuses: a program can neither listen nor connect in a daemon that stops, and gets an event before its
+// session ends.
+func TestStoppingRefuses(t *testing.T) {
+	d, socket := start(t)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := control.NewConn(conn, control.MaxReply)
+	defer c.Close()
+	hello := control.Marshal(control.Request{ID: 1, Op: control.OpHello,
+		Args: control.Marshal(control.HelloArgs{Version: control.Version})})
+	receive := func() (control.Kind, []byte) {
+		k, body, files, err := c.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		control.CloseAll(files)
+		return k, body
+	}
+	if err := c.Send(control.KindRequest, hello); err != nil {
+		t.Fatal(err)
+	}
+	receive()
+	s := d.session(t, 1)
+	s.Shutdown(t.Context())
+	<-s.resourcesReleased
+	s.mu.Lock()
+	h := s.addObject(&qp{}) // that of a program in the moment before
+	s.mu.Unlock()
+	at := netip.MustParseAddrPort("127.0.0.1:7199")
+	_, listen := s.listen(&control.ListenArgs{Addr: at})
+	_, _, connect := s.beginConnect(t.Context(), h, 1, 1)
+	s.mu.Lock()
+	delete(s.objects, h)
+	s.mu.Unlock()
+	for _, err := range []error{listen, connect} {
+		if !errors.Is(err, ErrShutdown) {
+			t.Errorf("%v, want %v", err, ErrShutdown)
+		}
+	}
+	if d.dev.Core.Listens(at) {
+		t.Errorf("still listens on %v", at)
+	}
+	if k, body := receive(); k != control.KindEvent || string(body) != `{"event":"stopping"}` {
+		t.Errorf("got %v %s", k, body)
+	}
+}
+
 // TestLateQueuePairs stops a worker for longer than the daemon waits for queue pairs to end, and resumes it. Nothing
 // may remain of a program that ended, or of queue pairs that a live program destroyed.
 func TestLateQueuePairs(t *testing.T) {
