@@ -1,5 +1,5 @@
 #!/bin/sh
-# fuzz.sh runs every fuzzer of the repository in turn. Each runs for the given time with go test -fuzz, which searches
+# fuzz.sh runs every fuzzer of the repository in turn. Each runs for the given time with -fuzz of go test, which searches
 # for inputs with new coverage, then for the same time from all inputs found, many times faster (package
 # engine/testkit/havoc). It prints the coverage of each fuzzer, and at the end the number of executions:
 #	scripts/fuzz.sh 30s [PACKAGE...]
