@@ -10,8 +10,8 @@ VERSION=${1:-0.0.$(git rev-list --count HEAD)}
 ARCH=$(go env GOARCH)
 unset GOARCH # programs that run here are built for this machine
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-# The maintainer is whoever builds the package.
-MAINTAINER=${MAINTAINER:-$(git log -1 --format='%an <%ae>')}
+# Whoever distributes a package sets MAINTAINER, with an address. The author of a commit is not asked for that.
+MAINTAINER=${MAINTAINER:-xwarp project <xwarp@localhost>}
 export VERSION ARCH MAINTAINER SOURCE_DATE_EPOCH CGO_ENABLED=0
 # The newest nfpm with all modules on the module proxy.
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.41.1
