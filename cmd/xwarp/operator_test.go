@@ -222,6 +222,14 @@ func TestDoctorCommand(t *testing.T) {
 	if v := doctorRun("--undo"); len(v.Undone) != 1 {
 		t.Errorf("--undo: %+v", v)
 	}
+	server, _ := serving(t, w.A, append(transportArgs("xdp"), t.TempDir(),
+		"--listen="+w.A.Addr4.Addr().String()+":7174")...)
+	want := fmt.Sprintf("used already: 7174 by xwarp.test (pid %d)", server.Process.Pid)
+	if l := status(doctorRun("--port", "7174")); l.Status != doctor.OK ||
+		!strings.Contains(l.What, want) {
+		t.Errorf("a port of xwarp serve: %+v", l)
+	}
+	server.end(t)
 	c := onHost(t, w.A, "doctor", "--interface", "eth0", "--port", "40000")
 	if err := c.run(t, w.A); err != nil {
 		t.Errorf("a warning is no failure: %v\n%s", err, &c.stderr)

@@ -172,6 +172,18 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestReplacedDaemon: doctor names a daemon whose program was replaced by an upgrade.
+func TestReplacedDaemon(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		l := doctor.Line{Status: doctor.OK, What: "connected"}
+		warnReplaced(&l, &control.Snapshot{Replaced: replaced})
+		if warned := l.Status == doctor.Warn && strings.Contains(l.What, "previous version") &&
+			l.Remedy == "systemctl restart xwarpd"; warned != replaced {
+			t.Errorf("replaced %t: %+v", replaced, l)
+		}
+	}
+}
+
 // TestLookRun checks that doctor finds missing requirements of xwarp run.
 func TestLookRun(t *testing.T) {
 	library := filepath.Join(filepath.Dir(installed(t, true)), verbsLibrary)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -83,8 +84,11 @@ func lookDaemon(path string) doctor.Line {
 	path = cmp.Or(path, os.Getenv(client.SocketVariable), client.DefaultPath)
 	d, err := client.Open(path)
 	if err == nil {
-		d.Close()
+		defer d.Close()
 		l.What = "this user can connect to the daemon at " + path
+		if s, err := d.Snapshot(context.Background()); err == nil {
+			warnReplaced(&l, &s)
+		}
 		return l
 	}
 	l.Status, l.What = doctor.Fail, err.Error()
@@ -98,6 +102,15 @@ func lookDaemon(path string) doctor.Line {
 		l.Remedy = "install xwarp and xwarpd from one package, then: systemctl restart xwarpd"
 	}
 	return l
+}
+
+// warnReplaced changes the line of a daemon that runs a version which an upgrade has replaced.
+func warnReplaced(l *doctor.Line, s *control.Snapshot) {
+	if s.Replaced {
+		l.Status = doctor.Warn
+		l.What += ", which runs the previous version: another one is installed"
+		l.Remedy = "systemctl restart xwarpd"
+	}
 }
 
 // socketGroup returns the group that may open the socket.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"xwarp/engine/host/holder"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/ranges"
 )
@@ -19,16 +20,23 @@ const (
 
 var portCheck = check{
 	name: "ports",
-	why:  "a port of xwarp must not be in use by a socket, nor in the range of ephemeral ports",
+	why: "a port of xwarp must not be in use by another program's socket, nor in the range of ephemeral " +
+		"ports",
 	look: func(e *env) finding {
 		if len(e.opt.Ports) == 0 {
 			return fine("none given (--port)")
 		}
+		var held []string
 		for _, p := range e.opt.Ports {
 			for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 				r, err := ports.Reserve(netip.AddrPortFrom(a, p))
 				if errors.Is(err, ports.ErrInUse) {
-					return fail("port %d is in use", p).advise("ss -tanp 'sport = :%d'", p)
+					who := holder.OfPort(p)
+					if !allOwn(who) {
+						return fail("port %d is in use%s", p, by(who)).advise("ss -tanp 'sport = :%d'", p)
+					}
+					held = append(held, fmt.Sprintf("%d%s", p, by(who)))
+					break
 				}
 				r.Close()
 			}
@@ -37,11 +45,33 @@ var portCheck = check{
 			return warn("port %d is in the range of ephemeral ports", p).
 				advise("sysctl -w net.ipv4.ip_local_reserved_ports=%s", e.reserved())
 		}
+		if len(held) > 0 {
+			return fine("used already: %s; all others of %v are free", strings.Join(held, ", "),
+				e.opt.Ports)
+		}
 		return fine("free: %v", e.opt.Ports)
 	},
 	save: func(*env) (settings, error) { return saveFile(localReserved) },
 	fix:  func(e *env) error { return writeSetting(localReserved, e.reserved()) },
 	undo: restoreFiles(func(*env) []string { return []string{localReserved} }),
+}
+
+// allOwn reports whether the processes that hold a port are known and are all of xwarp.
+func allOwn(list []holder.Process) bool {
+	for _, p := range list {
+		if !strings.HasPrefix(p.Command, "xwarp") {
+			return false
+		}
+	}
+	return len(list) > 0
+}
+
+// by formats the holders of a port.
+func by(list []holder.Process) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return " by " + holder.Text(list)
 }
 
 // ephemeral returns the first port in the range of ephemeral ports that is not reserved.

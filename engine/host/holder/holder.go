@@ -1,5 +1,5 @@
-// Package holder finds the processes that hold the resources that AF_XDP needs: the XDP program and the queues of an
-// interface. It is used only to report an error, and is slow. Of processes of other users and PID namespaces it finds
+// Package holder finds the processes that hold the resources that xwarp needs: the XDP program and the queues of an
+// interface, and TCP ports. It is used only to report an error, and is slow. Of processes of other users and PID namespaces it finds
 // those that the kernel shows to this process.
 package holder
 
@@ -83,6 +83,69 @@ func ofQueue(ifindex, queue int, ask func() ([]*netlink.XDPDiagInfoResp, error))
 	}), sure
 }
 
+// OfPort returns the processes with an unconnected TCP socket at a port in the network namespace of this process. Unlike
+// the kernel's lists of sockets, it finds those that are bound and do not listen, as the engine's are.
+func OfPort(port uint16) []Process {
+	own, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(own)
+	space, err := unix.GetsockoptUint64(own, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return nil
+	}
+	return processes(func(dir string) []uint64 {
+		found := false
+		sockets(dir, func(string) bool { return true }, func(fd int) {
+			protocol, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+			its, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+			_, unconnected := unix.Getpeername(fd)
+			if protocol == unix.IPPROTO_TCP && err == nil && its == space && unconnected != nil {
+				found = found || portOf(fd) == port
+			}
+		})
+		if found {
+			return []uint64{0}
+		}
+		return nil
+	})
+}
+
+// portOf returns the local port of a socket; 0 if it has none.
+func portOf(fd int) uint16 {
+	at, _ := unix.Getsockname(fd)
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		return uint16(at.Port)
+	case *unix.SockaddrInet6:
+		return uint16(at.Port)
+	}
+	return 0
+}
+
+// sockets calls look with a descriptor of each socket of another process whose link in /proc is wanted.
+func sockets(dir string, wanted func(link string) bool, look func(fd int)) {
+	pid, _ := strconv.Atoi(filepath.Base(dir))
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(process)
+	files, _ := filepath.Glob(dir + "/fd/*")
+	for _, f := range files {
+		to, err := os.Readlink(f)
+		if err != nil || !strings.HasPrefix(to, "socket:[") || !wanted(to) {
+			continue
+		}
+		n, _ := strconv.Atoi(filepath.Base(f))
+		if fd, err := unix.PidfdGetfd(process, n, 0); err == nil {
+			look(fd)
+			unix.Close(fd)
+		}
+	}
+}
+
 // processes returns the processes in whose /proc directory look finds something, once per inode.
 func processes(look func(dir string) []uint64) (list []Process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -119,27 +182,11 @@ func mapped(dir string) (inodes []uint64) {
 }
 
 // isXDP inspects another process's socket through a descriptor of this process.
-func isXDP(dir string, inode uint64) bool {
-	pid, _ := strconv.Atoi(filepath.Base(dir))
-	files, _ := filepath.Glob(dir + "/fd/*")
-	for _, f := range files {
-		to, err := os.Readlink(f)
-		if err != nil || to != fmt.Sprintf("socket:[%d]", inode) {
-			continue
-		}
-		process, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			return false
-		}
-		defer unix.Close(process)
-		n, _ := strconv.Atoi(filepath.Base(f))
-		fd, err := unix.PidfdGetfd(process, n, 0)
-		if err != nil {
-			return false
-		}
-		defer unix.Close(fd)
+func isXDP(dir string, inode uint64) (yes bool) {
+	link := fmt.Sprintf("socket:[%d]", inode)
+	sockets(dir, func(to string) bool { return to == link }, func(fd int) {
 		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-		return err == nil && domain == unix.AF_XDP
-	}
-	return false
+		yes = yes || err == nil && domain == unix.AF_XDP
+	})
+	return yes
 }

@@ -97,3 +97,23 @@ func TestAsksKernel(t *testing.T) {
 		t.Errorf("query of AF_XDP sockets: %v", err)
 	}
 }
+
+// TestOfPort: the process with a socket that is bound to a port and does not listen is found.
+func TestOfPort(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet6{}); err != nil {
+		t.Fatal(err)
+	}
+	port := portOf(fd)
+	if got := OfPort(port); len(got) != 1 || got[0].Pid != os.Getpid() {
+		t.Errorf("the holders of port %d: %v", port, got)
+	}
+	unix.Close(fd)
+	if got := OfPort(port); len(got) != 0 {
+		t.Errorf("the holders of a free port: %v", got)
+	}
+}
