@@ -196,7 +196,7 @@ func TestChannels(t *testing.T) {
 			return find(t, lines, "channels")
 		}
 		if l := look(0); l.Status != Warn ||
-			!strings.Contains(l.What, "2 receive queues, only 1 of them served") {
+			!strings.Contains(l.What, "only 1 of 2 receive queues served") {
 			t.Errorf("one of two: %+v", l)
 		}
 		if l := look(); l.Status != OK || !strings.Contains(l.What, "2 of 2") {

@@ -91,7 +91,7 @@ func TestIPsec(t *testing.T) {
 			addPolicy(peer, us, netlink.XFRM_DIR_IN, 0x7877)); err != nil {
 			return err
 		}
-		look(file, ipsecTableCheck.name, OK, "2 policies, 0 SAs")
+		look(file, ipsecTableCheck.name, OK, "policies 2, SAs 0")
 		look(file, firewallCheck.name, OK)
 		tunnel := ipsecFile(t, requireTable+"mode = \"tunnel\"\n")
 		look(tunnel, ipsecTableCheck.name, Fail, "has mode transport", "swanctl.conf")
@@ -138,9 +138,9 @@ func TestJudgeTable(t *testing.T) {
 		{"nothing", nil, nil, Fail, "no outbound policy"},
 		{"inbound only", both[1:], nil, Fail, "no outbound policy"},
 		{"trap", both, nil, OK, "requested from the IKE daemon on demand"},
-		{"pair", both, []*xfrm.SA{&in, &out}, OK, "2 policies, 2 SAs"},
+		{"pair", both, []*xfrm.SA{&in, &out}, OK, "policies 2, SAs 2"},
 		{"a VPN of the host", append(both[:2:2], policy(true, 0)), []*xfrm.SA{&foreign}, OK,
-			"0 SAs"},
+			"SAs 0"},
 		{"no mark", both, []*xfrm.SA{&unmarked, &out}, Fail, "mark_in_sa = yes"},
 		{"another reqid", both, []*xfrm.SA{&another}, Warn, "matches no policy"},
 	} {
