@@ -66,7 +66,9 @@ func (n *Namespace) Dial(ctx context.Context, _, remote netip.AddrPort) (c net.C
 // Listen opens a TCP listener of the namespace's kernel.
 func (n *Namespace) Listen(at netip.AddrPort) (l net.Listener, err error) {
 	err = n.Do(func() error {
-		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		var c net.ListenConfig
+		c.SetMultipathTCP(false) // such a socket lacks options
+		l, err = c.Listen(context.Background(), "tcp", at.String())
 		return err
 	})
 	return l, err

@@ -67,6 +67,7 @@ type qpRow struct {
 	Number    uint32         `json:"qp_num,omitempty" doc:"number for peers of --style roce; unique in the daemon"`
 	ownerRow
 	Error string `json:"error,omitempty" doc:"error that ended it"`
+	DSCP  int    `json:"dscp,omitempty" doc:"class of the packets sent, 1 to 63; absent: 0"`
 }
 
 type cmRow struct {

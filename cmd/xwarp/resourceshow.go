@@ -191,7 +191,7 @@ func makeQP(q *control.QPState, l onLink) qpRow {
 		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"],
 		Out:  q.Counters["payload_out"],
 		Held: counters.HeldBytes.Of(q.MPA), Number: q.Number, ownerRow: makeOwner(&q.Owner),
-		Error: q.Error,
+		Error: q.Error, DSCP: q.DSCP,
 	}
 }
 

@@ -452,7 +452,7 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 	if f.current != nil {
 		m.total.Rekeys++
 	}
-	f.current, f.wants, o.flow = sa, false, f
+	f.current, f.wants, o.flow, f.HideDSCP = sa, false, f, sa.HideDSCP
 	m.stack.SetOut(&f.Flow, o.esp)
 }
 

@@ -283,6 +283,13 @@ func (c *conn) TCPInfo() *verbs.TCPInfo { return nil }
 // Obstacle implements core.Carrier.
 func (c *conn) Obstacle() error { return nil }
 
+// SetTOS implements core.Carrier.
+func (c *conn) SetTOS(tos uint8) {
+	if !c.ended {
+		_ = c.raw.Control(func(fd uintptr) { setTOS(int(fd), tos) })
+	}
+}
+
 // OnEstablished implements core.Carrier.
 func (c *conn) OnEstablished(s *core.Share) {
 	c.conn.Charge.Established()

@@ -60,18 +60,15 @@ type Driver struct {
 	ctx        context.Context
 	cancel     context.CancelFunc    // called by Close
 	Allows     func(netip.Addr) bool // reports whether listeners accept a peer; nil: all
+	// Dial makes a connected socket. It calls prepare with the socket before it connects.
+	Dial func(ctx context.Context, local, remote netip.AddrPort, prepare func(fd int)) (net.Conn,
+		error)
 }
 
 // Open opens a device on kernel sockets. It fails if the process is out of file descriptors.
 func Open(cfg Config) (*Device, error) {
-	if cfg.Dial == nil {
-		cfg.Dial = func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
-			d := net.Dialer{}
-			if local.IsValid() {
-				d.LocalAddr = net.TCPAddrFromAddrPort(local)
-			}
-			return d.DialContext(ctx, "tcp", remote.String())
-		}
+	if err := cfg.Options.Check(); err != nil {
+		return nil, err
 	}
 	if cfg.Listen == nil {
 		cfg.Listen = func(at netip.AddrPort) (net.Listener, error) {
@@ -79,7 +76,9 @@ func Open(cfg Config) (*Device, error) {
 			if at.Addr().Unmap().Is4() {
 				network = "tcp4"
 			}
-			return net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
+			var c net.ListenConfig
+			c.SetMultipathTCP(false) // such a listener has neither traffic class nor hop limit
+			return c.Listen(context.Background(), network, at.String())
 		}
 	}
 	b := core.NewBase(cfg.Options)
@@ -94,7 +93,13 @@ func Open(cfg Config) (*Device, error) {
 
 // NewDriver starts workers for b, at most maxWorkers.
 func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
-	k := &Driver{cfg: cfg, base: b}
+	k := &Driver{cfg: cfg, base: b, Dial: dial}
+	if cfg.Dial != nil {
+		k.Dial = func(ctx context.Context, local, remote netip.AddrPort, _ func(int)) (net.Conn,
+			error) {
+			return cfg.Dial(ctx, local, remote)
+		}
+	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for range min(workers, maxWorkers) {
 		w, err := newWorker(k)
@@ -111,6 +116,18 @@ func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
 		go w.workLoop()
 	}
 	return k, nil
+}
+
+// dial is Driver.Dial.
+func dial(ctx context.Context, local, remote netip.AddrPort, prepare func(fd int)) (net.Conn,
+	error) {
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { prepare(int(fd)) })
+	}}
+	if local.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(local)
+	}
+	return d.DialContext(ctx, "tcp", remote.String())
 }
 
 // maxWorkers is the maximum number of workers. Reading, checking and placing the bytes of one connection keeps a CPU
@@ -137,7 +154,8 @@ func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.Ad
 		dialing, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		defer context.AfterFunc(k.ctx, cancel)()
-		sock, err := k.cfg.Dial(dialing, local, remote)
+		tos := c.TOS()
+		sock, err := k.Dial(dialing, local, remote, func(fd int) { k.mark(fd, tos) })
 		switch {
 		case err == nil && budget.IsKept(sock, budget.KeptForOperator):
 			sock.Close()
@@ -176,6 +194,7 @@ func (k *Driver) Listen(l *core.Listener) (netip.AddrPort, io.Closer, error) {
 	if err != nil {
 		return netip.AddrPort{}, nil, err
 	}
+	k.Mark(ln, l.TOS())
 	go k.AcceptLoop(ln, l)
 	return core.AddrPort(ln.Addr()), ln, nil
 }

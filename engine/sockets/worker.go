@@ -213,6 +213,9 @@ func (w *worker) adopt(c *core.Conn, sock net.Conn) error {
 	if err != nil {
 		return err
 	}
+	if tos := c.TOS(); tos != 0 { // an accepted socket may be older than the mark of its listener
+		kc.SetTOS(tos)
+	}
 	slot := w.addConn(kc)
 	if err := w.bind(c, kc, slot); err != nil {
 		w.removeConn(slot)

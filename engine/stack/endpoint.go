@@ -251,6 +251,9 @@ func (e *Endpoint) setUpper(u Upper) {
 // SetClass adds e to the connections of an owner for taking turns at transmitting.
 func (e *Endpoint) SetClass(c *Class) { e.class = c }
 
+// SetTOS sets the DSCP, in the upper six bits, of the packets that e sends from now on. The ECN bits stay TCP's.
+func (e *Endpoint) SetTOS(tos uint8) { e.frame.tos = tos &^ 3 }
+
 // Wake makes e transmit at the next Step. The upper layer calls it when it has bytes, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
 

@@ -307,6 +307,17 @@ func (s *Stack) malformed(b []byte, frags int, sum uint64) {
 	s.stats.DropMalformed++
 }
 
+// initReply makes f the headers of a segment that no connection sends. Its DSCP is that of the connection or listener
+// that it is about, or the stack's.
+func (s *Stack) initReply(f *template, t *tcp.Tuple) {
+	f.init(&s.cfg, t)
+	if e := s.conns[*t]; e != nil {
+		f.tos = e.frame.tos
+	} else if l := s.listenerFor(t); l != nil {
+		f.tos = l.cfg.TOS &^ 3
+	}
+}
+
 // reply sends o, which has no payload, to mac.
 func (s *Stack) reply(t *tcp.Tuple, o *tcp.Out, mac [6]byte) {
 	buf, ok := s.port.AllocTx()
@@ -320,7 +331,7 @@ func (s *Stack) reply(t *tcp.Tuple, o *tcp.Out, mac [6]byte) {
 		return
 	}
 	var f template
-	f.init(&s.cfg, t)
+	s.initReply(&f, t)
 	n := f.build(buf.Data, o, mac)
 	s.put(buf, f.finish(buf.Data, n, o, 0))
 	s.queued = true

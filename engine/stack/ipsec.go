@@ -33,6 +33,8 @@ type Flow struct {
 	// Local and Remote are the addresses of the SAs: in transport mode those of the connections, in tunnel mode those
 	// of the outer header.
 	Local, Remote ip.Addr
+	// HideDSCP says that the outer header of a tunnel has DSCP 0, not that of the packet. SetOut's SA decides.
+	HideDSCP bool
 	// Owner is for the IPsec that made the flow.
 	Owner any
 
@@ -184,7 +186,7 @@ func (s *Stack) replySealed(buf ring.TxBuf, f *Flow, t *tcp.Tuple, o *tcp.Out, m
 		return
 	}
 	var frame template
-	frame.init(&s.cfg, t)
+	s.initReply(&frame, t)
 	b := buf.Data[f.headroom():]
 	s.putSealed(buf, f, &frame, frame.finish(b, frame.build(b, o, mac), o, 0))
 }
@@ -195,7 +197,7 @@ func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
 	if b := buf.Data[f.headroom():]; s.cfg.Plain != nil && s.cfg.Plain.Watches(b[frame.n:n]) {
 		s.cfg.Plain.Show(b[:n], true)
 	}
-	size, err := f.seal(buf.Data, frame, n)
+	size, err := f.seal(buf.Data, frame, n, s.cfg.HopLimit)
 	if err == nil {
 		s.put(buf, size)
 		return
@@ -207,7 +209,7 @@ func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
 }
 
 // seal moves the headers of the frame of n bytes after the headroom of b to the front of b, and seals the rest.
-func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
+func (f *Flow) seal(b []byte, frame *template, n int, hops uint8) (size int, err error) {
 	head, ipAt := f.headroom(), frame.ipAt
 	if f.Shape.Mode == esp.Transport {
 		copy(b, b[head:head+frame.n])
@@ -220,10 +222,13 @@ func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
 	}
 	inner := b[head+ipAt:]
 	outer := ip.Header{Src: f.Local, Dst: f.Remote, V6: f.Shape.OuterV6, Proto: ip.ProtoESP,
-		TTL: defaultHops, DF: true, PayloadLen: n - ipAt + esp.Overhead(n-ipAt)}
-	outer.TOS = inner[1] & 3 // RFC 6040, 4.1: copy the ECN field
+		TTL: hops, DF: true, PayloadLen: n - ipAt + esp.Overhead(n-ipAt)}
+	outer.TOS = inner[1] // copy DSCP (RFC 4301, 5.1.2.1) and ECN (RFC 6040, 4.1)
 	if frame.v6 {
-		outer.TOS = inner[1] >> 4 & 3
+		outer.TOS = inner[0]<<4 | inner[1]>>4
+	}
+	if f.HideDSCP {
+		outer.TOS &= 3
 	}
 	copy(b, b[head:head+ipAt])
 	etherType := ip.TypeIPv4
@@ -329,7 +334,7 @@ func (s *Stack) showReceived(near *Endpoint, segment []byte, ecn tcp.ECN) {
 	if h.V6 = !h.Src.Is4(); h.V6 {
 		e.Type = ip.TypeIPv6
 	}
-	h.Proto, h.TTL, h.DF, h.TOS = ip.ProtoTCP, defaultHops, true, uint8(ecn)
+	h.Proto, h.TTL, h.DF, h.TOS = ip.ProtoTCP, DefaultHopLimit, true, uint8(ecn)
 	h.PayloadLen = len(segment)
 	s.shown = append(s.shown[:0], make([]byte, e.Len()+h.Len())...)
 	h.Put(s.shown[e.Put(s.shown):])

@@ -546,7 +546,7 @@ func (x *espPair) sealed(from int, t tcp.Tuple, h wire.Header) []byte {
 	b := make([]byte, 256)
 	n := copy(b[f.headroom():], clearFrame(1-from, t, h))
 	frame := template{n: ip.EthernetLen + ip.Len4, ipAt: ip.EthernetLen}
-	size, err := f.seal(b, &frame, n)
+	size, err := f.seal(b, &frame, n, DefaultHopLimit)
 	if err != nil {
 		x.t.Fatal(err)
 	}

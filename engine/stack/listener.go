@@ -30,7 +30,8 @@ type listenKey struct {
 // ListenConfig configures a listener.
 type ListenConfig struct {
 	Conn    tcp.Config
-	Backlog int // maximum number of half-open connections
+	TOS     uint8 // DSCP, in the upper six bits, of the connections and of answers
+	Backlog int   // maximum number of half-open connections
 	// Connections is the maximum number of connections [MaxAccepted]. Startup is the maximum number of them not
 	// confirmed by Endpoint.Confirm [MaxStartup]; negative: no confirmation needed.
 	Connections int
@@ -188,6 +189,7 @@ func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		charge.End(now)
 		return nil, err
 	}
+	e.SetTOS(l.cfg.TOS)
 	e.from, e.peer = l, charge
 	l.conns++
 	if l.cfg.Startup < 0 {

@@ -36,10 +36,14 @@ type Steering interface {
 
 // Config configures a Stack.
 type Config struct {
-	Port     ring.Port
-	MAC      [6]byte
-	MTU      int    // of the link, in bytes of an IP packet
-	VLAN     uint16 // VLAN identifier; 0: untagged
+	Port ring.Port
+	MAC  [6]byte
+	MTU  int    // of the link, in bytes of an IP packet
+	VLAN uint16 // VLAN identifier; 0: untagged
+	// TOS is the DSCP, in the upper six bits, of packets whose connection or listener has no other.
+	TOS uint8
+	// HopLimit is the TTL or hop limit of packets. Zero means DefaultHopLimit.
+	HopLimit uint8
 	Resolver Resolver
 	Steering Steering
 	IPsec    IPsec         // nil: no connection is protected
@@ -132,6 +136,7 @@ func New(cfg Config) (*Stack, error) {
 		listeners: map[listenKey]*Listener{},
 		hops:      map[ip.Addr]*hop{},
 	}
+	s.cfg.HopLimit = cmp.Or(s.cfg.HopLimit, DefaultHopLimit)
 	if s.cfg.Peers == nil {
 		s.cfg.Peers = budget.NewPeers(nil)
 	}

@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-const defaultHops = 64
+// DefaultHopLimit is the TTL or hop limit of packets.
+const DefaultHopLimit = 64
 
 // maxHeader is the maximum header length of a frame of a run: Ethernet with a tag, IPv6, and TCP with timestamps.
 const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wire.TimestampsLen
@@ -23,6 +24,7 @@ type template struct {
 	n     int             // length of Ethernet and IP headers
 	ipAt  int             // offset of the IP header
 	v6    bool
+	tos   uint8  // of the IP header, without the ECN field
 	sum   uint64 // of addresses and protocol, for the TCP checksum
 	ipSum uint64 // of the IPv4 header without length, TOS and checksum, in 32 bits
 
@@ -33,7 +35,7 @@ type template struct {
 }
 
 func (f *template) init(cfg *Config, t *tcp.Tuple) {
-	*f = template{v6: !t.Remote.Is4(), ipAt: ip.EthernetLen}
+	*f = template{v6: !t.Remote.Is4(), ipAt: ip.EthernetLen, tos: cfg.TOS}
 	b := f.hdr[:]
 	f.setSource(cfg.MAC)
 	etherType := b[12:14]
@@ -45,7 +47,7 @@ func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	h := b[f.ipAt:]
 	if f.v6 {
 		binary.BigEndian.PutUint16(etherType, uint16(ip.TypeIPv6))
-		h[0], h[6], h[7] = 0x60, ip.ProtoTCP, defaultHops
+		h[0], h[6], h[7] = 0x60, ip.ProtoTCP, cfg.HopLimit
 		flow := flowLabel(t)
 		h[1], h[2], h[3] = flow[0], flow[1], flow[2]
 		copy(h[8:24], t.Local[:])
@@ -56,7 +58,7 @@ func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	}
 	binary.BigEndian.PutUint16(etherType, uint16(ip.TypeIPv4))
 	src, dst := t.Local.As4(), t.Remote.As4()
-	h[0], h[8], h[9] = 0x45, defaultHops, ip.ProtoTCP
+	h[0], h[8], h[9] = 0x45, cfg.HopLimit, ip.ProtoTCP
 	h[6] = 0x40 // don't fragment
 	copy(h[12:16], src[:])
 	copy(h[16:20], dst[:])
@@ -97,17 +99,18 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 // setIP writes the fields of an IP header that depend on the segment's n bytes.
 func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	h := (*[ip.Len4]byte)(b[f.ipAt:])
+	tos := f.tos | byte(ecn)
 	if f.v6 {
-		h[1] = h[1]&0x0f | byte(ecn)<<4
+		h[0], h[1] = 0x60|tos>>4, tos<<4|h[1]&0x0f
 		binary.BigEndian.PutUint16(h[4:], uint16(n))
 		return
 	}
 	// The identification stays 0: unfragmentable packets need none (RFC 6864, 4.1), and a counter would leak the
 	// traffic of others.
-	h[1] = byte(ecn)
+	h[1] = tos
 	v := bits.ReverseBytes16(uint16(ip.Len4 + n))
 	binary.LittleEndian.PutUint16(h[2:], v)
-	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(ecn)<<8+uint64(v)))
+	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(tos)<<8+uint64(v)))
 }
 
 // startFrame makes the headers of the segment in b, whose payload of size bytes is at offset at, those of a run.

@@ -22,6 +22,7 @@ type ServerConfig struct {
 	Tree       *Tree // the directory
 	MaxClients int
 	Idle       time.Duration
+	DSCP       int // as verbs.ListenConfig.DSCP
 	// Event, if set, is called after every transfer, possibly by several goroutines at once.
 	Event func(Event)
 }
@@ -63,7 +64,8 @@ func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 	if cfg.Event == nil {
 		cfg.Event = func(Event) {}
 	}
-	lns, err := verbs.ListenAll(cfg.Device, at, verbs.ListenConfig{Backlog: cfg.MaxClients})
+	lns, err := verbs.ListenAll(cfg.Device, at, verbs.ListenConfig{Backlog: cfg.MaxClients,
+		DSCP: cfg.DSCP})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -96,15 +97,32 @@ type DialConfig struct {
 	// just closed the listener of the previous connection. For the latter case Dial also retries once if the peer
 	// closes before its MPA Reply. Zero means no retry.
 	Patience time.Duration
+	// DSCP is the class of the connection's packets, 1 to 63 (RFC 2474). Zero means that of QP.SetDSCP or the device;
+	// None means 0.
+	DSCP int
 }
 
 // ListenConfig configures a listener and its connections. The zero value is the usual one.
 type ListenConfig struct {
 	// Backlog is the maximum number of connection requests waiting for Accept. Zero means DefaultBacklog.
 	Backlog int
+	// DSCP is the class of the packets of the connections, 1 to 63. Zero means that of the device; None means 0.
+	DSCP int
 	// MPA configures MPA for the connections. Nil means the device's configuration. A daemon's configuration may
 	// restrict it.
 	MPA *MPAConfig
+}
+
+// MaxDSCP is the maximum DSCP.
+const MaxDSCP = 63
+
+// CheckDSCP returns an error if d is neither a DSCP nor None.
+func CheckDSCP(d int) error {
+	if d < None || d > MaxDSCP {
+		return fmt.Errorf("%w: DSCP %d, want 0 to %d: the upper six bits of the TOS byte or traffic class", ErrInvalid,
+			d, MaxDSCP)
+	}
+	return nil
 }
 
 // MarkerPolicy says when an endpoint asks its peer for markers.

@@ -138,6 +138,9 @@ type QP interface {
 	// Allow limits the peer to the given rights of RemoteRead, RemoteWrite and RemoteAtomic, whatever regions and
 	// windows allow (IBV_QP_ACCESS_FLAGS). By default all are allowed. It fails with EINVAL for other rights.
 	Allow(access Access) error
+	// SetDSCP sets the class of the packets that the queue pair sends from now on, on its connection or its next one:
+	// 1 to 63; zero means that of the listener or the device, None means 0. It fails with EINVAL for other values.
+	SetDSCP(dscp int) error
 	// Disconnect closes the connection: gracefully if no work requests are outstanding, otherwise it flushes them. It
 	// fails with ErrNotReady if there is no connection yet.
 	Disconnect() error

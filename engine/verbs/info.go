@@ -31,6 +31,7 @@ type ConnInfo struct {
 	// Transport is "xdp" or "kernel". A device on AF_XDP uses kernel sockets for connections to addresses of its own
 	// host.
 	Transport string
+	DSCP      int // class of the packets sent
 	MPA       mpa.ReceiverStats
 	Counters  rdmap.Counters
 	TCP       *TCPInfo // nil on kernel sockets

@@ -74,6 +74,13 @@ func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.SetClass(core.ConnClass[*stack.Endpoint](s))
 }
 
+// SetTOS implements core.Carrier.
+func (c *conn) SetTOS(tos uint8) {
+	if c.Endpoint != nil {
+		c.Endpoint.SetTOS(tos)
+	}
+}
+
 // Reclaim implements core.Carrier. It does nothing, because each frame is a copy.
 func (c *conn) Reclaim() {}
 
@@ -97,6 +104,9 @@ func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray
 	if err == nil {
 		cfg := x.rdmaConfig()
 		_, err = w.stk.Resume(tupleOf(c.Local, c.Remote), &cfg, o, iss, core.Now())
+	}
+	if err == nil {
+		o.Endpoint.SetTOS(c.TOS())
 	}
 	if err != nil {
 		c.Release()

@@ -232,6 +232,9 @@ func openHere(cfg Config) (*Device, error) {
 }
 
 func (c *Config) complete(nic netlink.Link) error {
+	if err := c.Options.Check(); err != nil {
+		return err
+	}
 	a := nic.Attrs()
 	if len(a.HardwareAddr) != 6 {
 		return fmt.Errorf("%w: interface %q is not an Ethernet interface, which AF_XDP "+
@@ -330,7 +333,9 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.stk.Connect(t, cfg, o, core.Now())
+	if _, err = w.stk.Connect(t, cfg, o, core.Now()); err == nil {
+		o.Endpoint.SetTOS(c.TOS())
+	}
 	return err
 }
 

@@ -14,9 +14,10 @@ func (x *driver) Listen(l *core.Listener) (at netip.AddrPort, stop io.Closer, er
 	if err != nil {
 		return at, nil, err
 	}
+	x.loopback.Mark(port.ln, l.TOS())
 	stop = port
 	if !port.at.Addr().IsLoopback() {
-		stop, err = x.listenAt(port, &stack.ListenConfig{Conn: x.rdmaConfig()},
+		stop, err = x.listenAt(port, &stack.ListenConfig{Conn: x.rdmaConfig(), TOS: l.TOS()},
 			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
 				c, err := l.NewPassiveConn(local, remote)
 				if err != nil {

@@ -19,9 +19,9 @@ import (
 
 // openLoopback starts a worker for local connections beside each of the device's.
 func (x *driver) openLoopback() (err error) {
-	x.loopback, err = sockets.NewDriver(x.base, sockets.Config{Dial: x.dialLocal}, len(x.workers))
+	x.loopback, err = sockets.NewDriver(x.base, sockets.Config{}, len(x.workers))
 	if err == nil {
-		x.loopback.Allows = x.allows
+		x.loopback.Allows, x.loopback.Dial = x.allows, x.dialLocal
 	}
 	return err
 }
@@ -34,11 +34,12 @@ func (x *driver) isLocal(remote netip.Addr) bool {
 	return err == nil && r.Local
 }
 
-// dialLocal is sockets.Config.Dial in the device's network namespace.
-func (x *driver) dialLocal(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
+// dialLocal is sockets.Driver.Dial in the device's network namespace.
+func (x *driver) dialLocal(ctx context.Context, local, remote netip.AddrPort,
+	prepare func(fd int)) (net.Conn, error) {
 	var d *ports.Dialing
 	err := x.ns.Do(func() (err error) {
-		d, err = ports.Begin(x.inZone(local), x.inZone(remote))
+		d, err = ports.Begin(x.inZone(local), x.inZone(remote), prepare)
 		return err
 	})
 	if err != nil {

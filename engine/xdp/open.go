@@ -150,6 +150,7 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	w.Queue = queue
 	cfg := stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU,
+		TOS: x.tos(), HopLimit: uint8(x.base.Options().HopLimit),
 		Resolver: x.hops.forWorker(),
 		Steering: flows{x, w}, Peers: x.base.Options().Peers,
 		Stray:  stray(w),

@@ -85,7 +85,7 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 		backlog = verbs.DefaultBacklog
 	}
 	l := &StreamListener{backlog: backlog, changed: make(chan struct{}, 1)}
-	lc := &stack.ListenConfig{Conn: d.x.streamConfig(&cfg), Startup: -1}
+	lc := &stack.ListenConfig{Conn: d.x.streamConfig(&cfg), TOS: d.x.tos(), Startup: -1}
 	port, err := d.x.reserve(addr)
 	if err == nil {
 		l.port, err = d.x.listenAt(port, lc,

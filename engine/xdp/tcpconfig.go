@@ -80,6 +80,9 @@ func (x *driver) tcpConfig(c *TCPConfig) tcp.Config {
 	}
 }
 
+// tos returns the TOS byte of packets whose connection or listener has no other.
+func (x *driver) tos() uint8 { return uint8(x.base.Options().DSCP) << 2 }
+
 // rdmaConfig returns the configuration of a connection under MPA.
 func (x *driver) rdmaConfig() tcp.Config {
 	c, opt := x.tcpConfig(nil), x.base.Options()

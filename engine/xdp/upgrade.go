@@ -60,6 +60,7 @@ func (x *driver) replace(s *Stream, c *core.Conn, now tick.Time) error {
 	c.Port = s.port.Swap(nil)
 	snd, rcv, unread := s.bytes.HandOver()
 	o.StartAfter(s.bytes, e, snd, rcv, unread, now)
+	e.SetTOS(c.TOS())
 	return nil
 }
 

@@ -300,6 +300,7 @@ EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int name, void *val
 	case RDMA_OPTION_ID_REUSEADDR: /* the daemon sets these for all programs */
 		return length == sizeof(int) ? 0 : xw_fail(EINVAL);
 	case RDMA_OPTION_ID_TOS:
+		return length == sizeof(uint8_t) ? xw_set_tos(xw_id(cm), *(uint8_t *)value) : xw_fail(EINVAL);
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
 		return length == sizeof(uint8_t) ? 0 : xw_fail(EINVAL);
 	}

@@ -58,6 +58,7 @@ struct id {
 	int backlog;	/* of rdma_listen; 0: it has not returned yet */
 	uint32_t qp;	/* connected queue pair */
 	uint32_t request;
+	int dscp; /* of rdma_set_option; 0: none, XW_NO_DSCP: zero */
 	uint8_t responder, depth; /* responder_resources and initiator_depth of a peer's request */
 	struct session *s; /* session of request and qp */
 	struct listener *listeners;
@@ -93,6 +94,10 @@ static inline struct id *xw_id(struct rdma_cm_id *cm) { return container_of(cm, 
 struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps);
 void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e);
 
+#define XW_NO_DSCP (-1)
+#define XW_DSCP_ROOM 24
+const char *xw_dscp(const struct id *id, char *room); /* a JSON member, or "" */
+int xw_set_tos(struct id *id, uint8_t tos); /* for the connection or the listeners of an identifier */
 int xw_cm_complete(struct id *id); /* waits for the event of a synchronous call */
 int xw_bind_device(struct id *id, const struct sockaddr *local, bool any);
 struct ibv_context *xw_cm_context(struct ibv_device *device);

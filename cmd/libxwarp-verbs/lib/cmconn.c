@@ -160,6 +160,14 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 	return 0;
 }
 
+const char *xw_dscp(const struct id *id, char *room)
+{
+	*room = 0;
+	if (id->dscp)
+		snprintf(room, XW_DSCP_ROOM, ",\"dscp\":%d", id->dscp);
+	return room;
+}
+
 /* PATIENCE is the time in milliseconds during which a refused connect is retried: perftest connects a second time
  * before its server listens again, and exits if refused. */
 #define PATIENCE 300
@@ -168,7 +176,7 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 {
 	struct id *id = xw_id(cm);
 	struct sockaddr_storage from = cm->route.addr.src_storage;
-	char local[80], remote[80], data[PRIVATE_ROOM];
+	char local[80], remote[80], class[XW_DSCP_ROOM], data[PRIVATE_ROOM];
 	uint16_t *port = xw_port((struct sockaddr *)&from), chosen = id->any_port ? ntohs(*port) : 0;
 	uint32_t qp;
 
@@ -181,10 +189,27 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	xw_addr_text(&cm->route.addr.dst_addr, remote, sizeof remote);
 	xw_free_port(id);
 	xw_begin(id->s, &id->call, "connect",
-		 "{\"qp\":%u,\"local\":\"%s\",\"try_port\":%u,\"remote\":\"%s\",\"patience_ms\":%d,\"ird\":%u,\"ord\":%u%s}",
+		 "{\"qp\":%u,\"local\":\"%s\",\"try_port\":%u,\"remote\":\"%s\",\"patience_ms\":%d,\"ird\":%u,\"ord\":%u%s%s}",
 		 qp, local, chosen, remote, PATIENCE, reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, XW_READS),
-		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, XW_READS), data);
+		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, XW_READS), xw_dscp(id, class), data);
 	return xw_cm_complete(id);
+}
+
+/* set_class sets the class of the packets of a queue pair. */
+static int set_class(struct id *id, uint32_t qp)
+{
+	return xw_ask(id->s, "modify_qp", "{\"handle\":%u,\"dscp\":%d}", qp, id->dscp);
+}
+
+/* As Linux does for TCP sockets, it leaves the two bits of ECN alone. */
+int xw_set_tos(struct id *id, uint8_t tos)
+{
+	pthread_mutex_lock(&xw_cm_lock);
+	id->dscp = tos >> 2 ? tos >> 2 : XW_NO_DSCP;
+	bool connected = id->state == CM_CONNECTED;
+	pthread_mutex_unlock(&xw_cm_lock);
+	int error = connected ? set_class(id, id->qp) : 0;
+	return error ? xw_fail(error) : 0;
 }
 
 EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *p)
@@ -196,6 +221,8 @@ EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	if (start(id, p, CM_REQUEST, &qp) != 0)
 		return -1;
 	put_private(data, id, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+	if (id->dscp) /* of its own, not the listener's */
+		set_class(id, qp);
 	xw_begin(id->s, &id->call, "accept", "{\"handle\":%u,\"qp\":%u,\"ird\":%u,\"ord\":%u%s}", id->request, qp,
 		 reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, least(id->responder, XW_READS)),
 		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, least(id->depth, XW_READS)), data);

@@ -209,7 +209,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	struct sockaddr_storage at;
 	struct call c;
 	uint64_t handle = 0;
-	char text[80];
+	char text[80], class[XW_DSCP_ROOM];
 
 	if (!l)
 		return verbs ? ENOMEM : ENODEV;
@@ -218,7 +218,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	l->s = xw_session(verbs);
 	memcpy(&l->at, a, xw_addr_len(a));
 	xw_addr_text(a, text, sizeof text);
-	int error = xw_call(l->s, &c, -1, "listen", "{\"addr\":\"%s\",\"backlog\":%d}", text, backlog);
+	int error = xw_call(l->s, &c, -1, "listen", "{\"addr\":\"%s\",\"backlog\":%d%s}", text, backlog, xw_dscp(id, class));
 	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !xw_addr_parse(l->s, json_get(c.result, "addr"), &at)))
 		error = EPROTO;
 	if (!error)

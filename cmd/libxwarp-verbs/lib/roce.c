@@ -172,6 +172,8 @@ static int to_rtr(struct qp *q, const struct ibv_qp_attr *a)
 	gid_text(&a->ah_attr.grh.dgid, remote);
 	snprintf(args, sizeof args, ",\"local_gid\":\"%s\",\"remote_gid\":\"%s\",\"remote_qpn\":%u,\"ird\":%u,\"rnr_timer\":%u",
 		 local, remote, a->dest_qp_num & 0xffffff, a->max_dest_rd_atomic, a->min_rnr_timer);
+	if (a->ah_attr.grh.traffic_class >> 2) /* the others are ECN's */
+		snprintf(args + strlen(args), sizeof args - strlen(args), ",\"dscp\":%u", a->ah_attr.grh.traffic_class >> 2);
 	return xw_set_state(q, "rtr", args);
 }
 

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ type Flags struct {
 	Queues    []int  // of AF_XDP; empty: all
 	Ring      ring.Mode
 	MPA       verbs.MPAConfig
+	DSCP      int
 	queues    string
 }
 
@@ -61,6 +63,8 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"0-3,6 (default: all)")
 	set.TextVar(&f.Ring, "ring-mode", ring.ModeAuto, "AF_XDP mode with xdp: zero-copy, copy, or "+
 		"auto (zero-copy if the driver supports it)")
+	set.IntVar(&f.DSCP, "dscp", 0,
+		"class of the packets sent (DSCP), 1 to 63 (default: that of xwarpd's configuration, or 0)")
 	set.StringVar(&f.Socket, "socket", "", "control socket of xwarpd "+SocketDefault)
 }
 
@@ -81,6 +85,10 @@ func (f *Flags) check() (err error) {
 	}
 	if f.Queues, err = ranges.Expand(f.queues, "queue", math.MaxUint16); err != nil {
 		return fmt.Errorf("--queues %w", err)
+	}
+	if f.DSCP < 0 || f.DSCP > verbs.MaxDSCP {
+		return fmt.Errorf("--dscp %d: need 0 to %d: the TOS byte or traffic class divided by 4",
+			f.DSCP, verbs.MaxDSCP)
 	}
 	for name, given := range map[string]bool{
 		"queues": len(f.Queues) > 0, "ring-mode": f.Ring != ring.ModeAuto,
@@ -123,7 +131,7 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	case c.daemon != nil:
 		return c.daemon, nil
 	}
-	o := sockets.Options{Log: log, MPA: f.MPA}
+	o := sockets.Options{Log: log, MPA: f.MPA, DSCP: f.DSCP}
 	if c.Name == Kernel {
 		d, err := sockets.Open(sockets.Config{Options: o})
 		return verbs.Opened(d, c.Explain(err))
@@ -187,7 +195,7 @@ func (f *Flags) openDaemon(c *Choice) error {
 	var refusal *control.Error
 	switch {
 	case err == nil:
-		c.Name, c.Interface, c.daemon = Daemon, d.Transport().Interface, &asking{d, f.MPA}
+		c.Name, c.Interface, c.daemon = Daemon, d.Transport().Interface, &asking{d, f.MPA, f.DSCP}
 		return nil
 	case f.Transport == Daemon:
 		return err
@@ -217,10 +225,12 @@ func (c *Choice) Explain(err error) error {
 
 var errNotPermitted = errors.New("operation not permitted")
 
-// asking is a daemon's device that applies the MPA flags to its connections. Without flags the daemon's policy applies.
+// asking is a daemon's device that applies the MPA flags and --dscp to its connections. Without flags the daemon's
+// policy applies.
 type asking struct {
 	*client.Device
-	mpa verbs.MPAConfig
+	mpa  verbs.MPAConfig
+	dscp int
 }
 
 func (a *asking) ask(own **verbs.MPAConfig) {
@@ -233,11 +243,13 @@ func (a *asking) ask(own **verbs.MPAConfig) {
 func (a *asking) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	cfg verbs.DialConfig) error {
 	a.ask(&cfg.MPA)
+	cfg.DSCP = cmp.Or(cfg.DSCP, a.dscp)
 	return a.Device.Dial(ctx, remote, qp, cfg)
 }
 
 // Listen implements verbs.Device.
 func (a *asking) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
 	a.ask(&cfg.MPA)
+	cfg.DSCP = cmp.Or(cfg.DSCP, a.dscp)
 	return a.Device.Listen(addr, cfg)
 }

@@ -18,7 +18,8 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	}
 	var r control.Connected
 	args := control.ConnectArgs{QP: qp.handle, Local: cfg.Local, Remote: remote,
-		PrivateData: cfg.PrivateData, MPA: cfg.MPA, Patience: int(cfg.Patience.Milliseconds())}
+		PrivateData: cfg.PrivateData, MPA: cfg.MPA, Patience: int(cfg.Patience.Milliseconds()),
+		DSCP: cfg.DSCP}
 	err := d.call(ctx, control.OpConnect, args, &r)
 	if err == nil {
 		qp.ends.Store(&r)
@@ -38,7 +39,7 @@ type Listener struct {
 func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
 	var r control.ListenResult
 	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: cfg.Backlog,
-		MPA: cfg.MPA}, &r); err != nil {
+		MPA: cfg.MPA, DSCP: cfg.DSCP}, &r); err != nil {
 		return nil, err
 	}
 	return &Listener{object: object{dev: d, handle: r.Handle}, addr: r.Addr,

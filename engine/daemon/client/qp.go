@@ -140,7 +140,12 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 // Allow implements verbs.QP.
 func (q *QP) Allow(access verbs.Access) error {
 	return q.dev.ask(control.OpModifyQP,
-		control.ModifyQPArgs{Handle: q.handle, Access: access}, nil)
+		control.ModifyQPArgs{Handle: q.handle, Access: &access}, nil)
+}
+
+// SetDSCP implements verbs.QP.
+func (q *QP) SetDSCP(dscp int) error {
+	return q.dev.ask(control.OpModifyQP, control.ModifyQPArgs{Handle: q.handle, DSCP: &dscp}, nil)
 }
 
 // Disconnect implements verbs.QP.

@@ -17,6 +17,7 @@ import (
 	"xwarp/engine/daemon/rendezvous"
 	"xwarp/engine/plain"
 	"xwarp/engine/ranges"
+	"xwarp/engine/verbs"
 )
 
 // complete sets the defaults of keys that are absent from tables in double brackets.
@@ -105,6 +106,13 @@ func (f *faults) notNegative(name string, v reflect.Value) {
 				f.notNegative(strings.TrimPrefix(name+"."+key(field), "."), v)
 			}
 		}
+	}
+}
+
+// atMost checks the upper limit of a number.
+func (f *faults) atMost(key string, got, most int) {
+	if got > most {
+		f.addf("%s = %d: must be %d or less", key, got, most)
 	}
 }
 
@@ -204,6 +212,8 @@ func (l *Loaded) checkInterfaces(f *faults) {
 				key,
 				n.BusyPoll)
 		}
+		f.atMost(key+".dscp", n.DSCP, verbs.MaxDSCP)
+		f.atMost(key+".hop_limit", n.HopLimit, 255)
 		f.oneOf(key+".restart", n.Restart, RestartReopen, RestartExit, RestartNever)
 		f.oneOf(key+".port_mapper", n.PortMapper, PortMapperOff, PortMapperAnswer, PortMapperAsk)
 		if n.PortMapper == PortMapperAsk && n.Transport == TransportKernel {
@@ -224,6 +234,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 
 func (l *Loaded) checkUsers(f *faults) {
 	f.ports("limits.ports", l.Limits.Ports)
+	f.atMost("limits.dscp", l.Limits.DSCP, verbs.MaxDSCP)
 	l.uids = map[string]uint32{}
 	for i, u := range l.User {
 		key := fmt.Sprintf("user[%d]", i)
@@ -239,6 +250,9 @@ func (l *Loaded) checkUsers(f *faults) {
 			l.uids[u.Name] = uid
 		}
 		f.ports(key+".ports", u.Ports)
+		if u.DSCP != nil {
+			f.atMost(key+".dscp", *u.DSCP, verbs.MaxDSCP)
+		}
 	}
 }
 
@@ -335,6 +349,7 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 	f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
 	f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
 	f.atLeast(key+".connections", e.Connections, 1)
+	f.atMost(key+".dscp", e.DSCP, verbs.MaxDSCP)
 	switch {
 	case e.Serve == ServeDirectory && !filepath.IsAbs(e.Path):
 		f.addf("%s.path = %q: serve = \"directory\" needs an absolute path", key, e.Path)

@@ -82,6 +82,8 @@ type Interface struct {
 	BusyPoll   Duration `toml:"busy_poll"`
 	PollNIC    bool     `toml:"poll_nic"`
 	Window     Size     `toml:"window"`
+	DSCP       int      `toml:"dscp"`
+	HopLimit   int      `toml:"hop_limit"`
 	IPsec      []IPsec  `toml:"ipsec" reload:"yes"`
 	// Allow has the prefixes of peers that the steering program accepts. Empty means all.
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
@@ -119,6 +121,7 @@ type Limits struct {
 	ConnectRate  int      `toml:"connect_rate" reload:"yes"`
 	Ports        []string `toml:"ports" reload:"yes"`
 	Wildcard     bool     `toml:"wildcard" reload:"yes"`
+	DSCP         int      `toml:"dscp" reload:"yes"`
 }
 
 // Tenants configures the tenants, such as pods, each with its own control socket and limits.
@@ -151,6 +154,7 @@ type User struct {
 	ConnectRate  *int     `toml:"connect_rate"`
 	Ports        []string `toml:"ports"`
 	Wildcard     *bool    `toml:"wildcard"`
+	DSCP         *int     `toml:"dscp"`
 }
 
 // Peers has the limits of each remote address. A [[peer]] table overrides them. 0 means no limit.
@@ -194,6 +198,7 @@ type Export struct {
 	Access      string         `toml:"access"`
 	Allow       []netip.Prefix `toml:"allow"`
 	Connections int            `toml:"connections"`
+	DSCP        int            `toml:"dscp"`
 }
 
 // isFile reports whether an export needs exclusive use of a file.

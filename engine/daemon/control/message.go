@@ -194,10 +194,12 @@ type AllocMWResult struct {
 	STag   ddp.STag `json:"stag"`
 }
 
-// ModifyQPArgs set which of RemoteRead, RemoteWrite and RemoteAtomic the peer of a queue pair has.
+// ModifyQPArgs set which of RemoteRead, RemoteWrite and RemoteAtomic the peer of a queue pair has, and the class of its
+// packets. An absent one stays as it is.
 type ModifyQPArgs struct {
-	Handle Handle     `json:"handle"`
-	Access ddp.Access `json:"access"`
+	Handle Handle      `json:"handle"`
+	Access *ddp.Access `json:"access,omitempty"`
+	DSCP   *int        `json:"dscp,omitempty"` // as in ConnectArgs
 }
 
 // CreateCQArgs describe a completion queue.
@@ -298,6 +300,7 @@ type SetStateArgs struct {
 	RemoteQPN uint32     `json:"remote_qpn,omitempty"`
 	IRD       int        `json:"ird,omitempty"`       // as in ConnectArgs
 	RNRTimer  int        `json:"rnr_timer,omitempty"` // IBV_QP_MIN_RNR_TIMER, 0 to 31
+	DSCP      int        `json:"dscp,omitempty"`      // as in ConnectArgs
 	// for ToRTS: a request waits for an unresponsive peer for 4.096 us * 2^Timeout * (RetryCount + 1), and at least 4 s
 	// until the queue pairs are connected; a Timeout of 0 means forever
 	Timeout    int `json:"timeout,omitempty"`
@@ -329,6 +332,8 @@ type ConnectArgs struct {
 	// IRD and ORD are at most those of the queue pair, which are the defaults; -1 means 0.
 	IRD int `json:"ird,omitempty"`
 	ORD int `json:"ord,omitempty"`
+	// DSCP is the class of the packets, 1 to 63. 0 means that of the user or the device, -1 means 0.
+	DSCP int `json:"dscp,omitempty"`
 }
 
 // Connected is the result of connect and of accept.
@@ -343,6 +348,7 @@ type ListenArgs struct {
 	Addr    netip.AddrPort   `json:"addr"`
 	Backlog int              `json:"backlog,omitempty"`
 	MPA     *verbs.MPAConfig `json:"mpa,omitempty"`
+	DSCP    int              `json:"dscp,omitempty"` // as in ConnectArgs
 }
 
 // ListenResult describes the listener.

@@ -265,6 +265,7 @@ type QPState struct {
 	MPA       map[string]uint64 `json:"mpa,omitempty"`
 	TCP       map[string]uint64 `json:"tcp,omitempty"`
 	TCPState  string            `json:"tcp_state,omitempty"`
+	DSCP      int               `json:"dscp,omitempty"` // class of the packets sent
 }
 
 // ListenerState is a listener of a program.

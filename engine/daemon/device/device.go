@@ -92,8 +92,9 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 		protect: c.Protection()}
 	o := core.Options{
 		MPA: mpaConfig(m), Policy: p.policy, Override: p.override, Peers: p.Peers,
-		Keepalive:      keepalive(&now.Peers),
-		Window:         int(c.Window),
+		Keepalive: keepalive(&now.Peers),
+		Window:    int(c.Window),
+		DSCP:      c.DSCP, HopLimit: c.HopLimit,
 		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(),
 		FPDUTimeout: m.FPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
 		Stall: now.Daemon.Stall.D(), Log: dev.log,

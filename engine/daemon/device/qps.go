@@ -21,7 +21,7 @@ func FillQPs(v []control.QPState, q []verbs.QP) {
 			continue
 		}
 		v.Local, v.Remote = q[i].LocalAddr(), q[i].RemoteAddr()
-		v.State, v.Transport = info.State.String(), info.Transport
+		v.State, v.Transport, v.DSCP = info.State.String(), info.Transport, info.DSCP
 		v.Counters, v.MPA = control.Counters(&info.Counters), control.Counters(&info.MPA)
 		if info.TCP != nil {
 			v.TCP, v.TCPState = control.Counters(info.TCP), info.TCP.State.String()

@@ -116,7 +116,8 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if e.mr, err = e.pd.RegMRIOVA(e.mem, 0, accessOf[e.cfg.Access]); err != nil {
 		return err
 	}
-	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(), verbs.ListenConfig{})
+	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(),
+		verbs.ListenConfig{DSCP: e.cfg.DSCP})
 	if err != nil {
 		return err
 	}

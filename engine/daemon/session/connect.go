@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 		defer cancel()
 		return s.dev.Core.Dial(ctx, a.Remote, q.eng, verbs.DialConfig{
 			Local: a.Local, TryPort: a.TryPort, PrivateData: a.PrivateData, MPA: a.MPA,
-			Patience: time.Duration(a.Patience) * time.Millisecond,
+			Patience: time.Duration(a.Patience) * time.Millisecond, DSCP: s.dscp(a.DSCP),
 		})
 	})
 	return s.endConnect(q, err)
@@ -156,6 +157,9 @@ func (s *Session) throttle(ctx context.Context, try func() error) error {
 	}
 	return try()
 }
+
+// dscp returns the class of a connection: what the program asks for, or the user's. Zero means that of the device.
+func (s *Session) dscp(asked int) int { return cmp.Or(asked, s.limits().DSCP) }
 
 // mayListen reports whether the limits allow a port.
 func mayListen(l *config.Limits, port uint16) bool {
@@ -213,7 +217,8 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	l := &listener{object: object{cost: s.listenerCost(a.Backlog)}}
 	var err error
 	if l.eng, err = charge(s, l.cost, func() (verbs.Listener, error) {
-		return s.dev.Core.Listen(a.Addr, verbs.ListenConfig{Backlog: a.Backlog, MPA: a.MPA})
+		return s.dev.Core.Listen(a.Addr, verbs.ListenConfig{Backlog: a.Backlog, MPA: a.MPA,
+			DSCP: s.dscp(a.DSCP)})
 	}); err != nil {
 		return nil, err
 	}

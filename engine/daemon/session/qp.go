@@ -349,10 +349,17 @@ func (s *Session) modifyQP(a *control.ModifyQPArgs) error {
 	if err != nil {
 		return err
 	}
+	allow := q.eng
 	if q.twin != nil {
-		return q.twin.Allow(a.Access)
+		allow = q.twin
 	}
-	return q.eng.Allow(a.Access)
+	if a.Access != nil {
+		err = allow.Allow(*a.Access)
+	}
+	if a.DSCP != nil && err == nil {
+		err = q.eng.SetDSCP(s.dscp(*a.DSCP))
+	}
+	return err
 }
 
 func (s *Session) disconnect(a *control.Object) error {

@@ -162,6 +162,9 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 		err = eng.SetReadDepth(orNone(a.IRD), 0)
 	}
 	if err == nil {
+		err = eng.SetDSCP(s.dscp(a.DSCP))
+	}
+	if err == nil {
 		usePrivate(eng, d, a)
 		q.roce.Store(d)
 	}

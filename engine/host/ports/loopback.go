@@ -64,14 +64,15 @@ const (
 type Dialing struct{ file *os.File }
 
 // Begin opens a connection from local, whose address and port may be zero, in the network namespace of the calling
-// thread. It does not wait for the peer. It fails as bind and connect do.
-func Begin(local, remote netip.AddrPort) (*Dialing, error) {
+// thread. prepare gets the new socket. Begin does not wait for the peer. It fails as bind and connect do.
+func Begin(local, remote netip.AddrPort, prepare func(fd int)) (*Dialing, error) {
 	family, to := Sockaddr(remote)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_TCP)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
+	prepare(fd)
 	if local.IsValid() {
 		if local.Port() == 0 { // connect chooses a port that is free for this remote
 			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)

@@ -13,7 +13,7 @@ import (
 )
 
 func dial(ctx context.Context, from, to netip.AddrPort) (net.Conn, error) {
-	d, err := Begin(from, to)
+	d, err := Begin(from, to, func(int) {})
 	if err != nil {
 		return nil, err
 	}

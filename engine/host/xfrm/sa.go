@@ -26,6 +26,7 @@ type SA struct {
 	Window   int    // anti-replay window, in packets
 	Packets  uint64 // sent or received with it by the kernel
 	Sent     uint64 // the kernel's own send counter
+	HideDSCP bool   // the outer header of a tunnel has DSCP 0 (copy_dscp = no in strongSwan)
 
 	unusable error // why the engine cannot use it, or nil
 	info     nl.XfrmUsersaInfo
@@ -147,6 +148,7 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 			sa.info.Mode)
 	}
 	flags := number(attrs[nl.XFRMA_SA_EXTRA_FLAGS])
+	sa.HideDSCP = flags&nl.XFRM_SA_XFLAG_DONT_ENCAP_DSCP != 0
 	b := attrs[nl.XFRMA_ALG_AEAD]
 	switch {
 	case flags&oseqMayWrap != 0:

@@ -54,6 +54,8 @@ type Carrier interface {
 	OnEstablished(s *Share)
 	// Obstacle returns what keeps segments from being sent, or nil.
 	Obstacle() error
+	// SetTOS sets the TOS byte or traffic class of packets, without the ECN bits.
+	SetTOS(tos uint8)
 	// Reclaim makes the carrier stop reading memory that the queue pair lent to it.
 	Reclaim()
 }
@@ -72,6 +74,18 @@ func (l *Listener) NewPassiveConn(local, remote netip.AddrPort) (*Conn, error) {
 func (q *QP) newActiveConn(remote netip.AddrPort, m *verbs.MPAConfig, private []byte) *Conn {
 	return &Conn{dev: q.dev, qp: q, mpa: *m, Startup: initiator(m, private, q.ird, q.ord),
 		Remote: remote, result: make(chan error, 1)}
+}
+
+// TOS returns the TOS byte of c's packets, without ECN: that of its queue pair, its listener or the device.
+func (c *Conn) TOS() uint8 {
+	own, listener := 0, 0
+	if c.qp != nil {
+		own = int(c.qp.dscp.Load())
+	}
+	if c.listener != nil {
+		listener = c.listener.dscp
+	}
+	return tosOf(own, listener, c.dev.opt.DSCP)
 }
 
 // Bind binds c to the worker of shard, and attaches its queue pair if it has one. It runs on that worker.
@@ -288,6 +302,9 @@ func (c *Conn) accept(qp *QP, private []byte) error {
 	if err := qp.attach(c); err != nil {
 		c.qp = nil
 		return err
+	}
+	if qp.dscp.Load() != 0 {
+		c.carrier.SetTOS(c.TOS())
 	}
 	defer c.iw.Wake()
 	return lapsed(c.iw.Accept(&qp.rdma, startup.Answer{PrivateData: private,

@@ -4,6 +4,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -48,6 +49,11 @@ type Options struct {
 	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall; Never
 	// means no watchdog.
 	Stall time.Duration
+	// DSCP is the class of the packets of connections and listeners without their own, 0 to 63.
+	DSCP int
+	// HopLimit is the TTL or hop limit of packets, 1 to 255. Zero means 64 with the engine's own TCP, and the host's
+	// default on sockets.
+	HopLimit int
 	// NoPack sends one FPDU per segment even if several small ones would fit.
 	NoPack bool
 	// MapPort, if set, is called before each attempt to connect from local. It returns the address at which the
@@ -56,6 +62,15 @@ type Options struct {
 	MapPort func(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort
 	// Log receives one line per connection event. Nil means no log.
 	Log *slog.Logger
+}
+
+// Check returns an error for a value out of range.
+func (o *Options) Check() error {
+	if o.HopLimit < 0 || o.HopLimit > 255 {
+		return fmt.Errorf("%w: hop limit %d, want 1 to 255, or 0 for the default", verbs.ErrInvalid,
+			o.HopLimit)
+	}
+	return verbs.CheckDSCP(o.DSCP)
 }
 
 // Never means no limit for a duration in Options and Keepalive.

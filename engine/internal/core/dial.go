@@ -22,6 +22,9 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	if err == nil && d.isClosed() {
 		err = verbs.ErrClosed
 	}
+	if err == nil && cfg.DSCP != 0 && !q.hasReached(lifeAttached) { // otherwise dial fails
+		err = q.SetDSCP(cfg.DSCP)
+	}
 	if err == nil {
 		err = d.dial(ctx, remote, q, &cfg)
 	}

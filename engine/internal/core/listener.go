@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 type Listener struct {
 	dev      *Device
 	mpa      *verbs.MPAConfig // of its connections; nil: what the device asks
+	dscp     int              // as verbs.ListenConfig.DSCP
 	At       netip.AddrPort   // the address that Listen was called with, then the real one
 	requests chan *verbs.ConnRequest
 	waiting  atomic.Int32 // requests in the channel, or about to be sent to it
@@ -30,10 +32,13 @@ func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.List
 	if cfg.Backlog > 0 {
 		backlog = cfg.Backlog
 	}
-	l := &Listener{dev: d, mpa: cfg.MPA, At: addr, closed: make(chan struct{}),
+	l := &Listener{dev: d, mpa: cfg.MPA, dscp: cfg.DSCP, At: addr, closed: make(chan struct{}),
 		requests: make(chan *verbs.ConnRequest, backlog)}
-	var err error
-	if l.At, l.stop, err = d.drv.Listen(l); err == nil {
+	err := verbs.CheckDSCP(cfg.DSCP)
+	if err == nil {
+		l.At, l.stop, err = d.drv.Listen(l)
+	}
+	if err == nil {
 		err = d.addListener(l)
 	}
 	if err != nil {
@@ -41,6 +46,12 @@ func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.List
 	}
 	return l, nil
 }
+
+// TOS returns the TOS byte of the listener's connections, without ECN.
+func (l *Listener) TOS() uint8 { return tosOf(l.dscp, l.dev.opt.DSCP) }
+
+// tosOf returns the TOS byte for the first DSCP that is not zero.
+func tosOf(dscp ...int) uint8 { return uint8(max(0, cmp.Or(dscp...))) << 2 }
 
 // Addr implements verbs.Listener.
 func (l *Listener) Addr() netip.AddrPort { return l.At }

@@ -36,6 +36,7 @@ type QP struct {
 	close    sync.Once
 	closed   atomic.Bool   // Close was called: posts fail, and Dial must not try again
 	denied   atomic.Uint32 // rights that Allow took away
+	dscp     atomic.Int32  // of SetDSCP
 
 	// Owned by the worker.
 	rdma    rdmap.QP
@@ -136,6 +137,18 @@ func (q *QP) Allow(access verbs.Access) error {
 
 // Allowed returns the rights of Allow; all of them before its first call.
 func (q *QP) Allowed() verbs.Access { return verbs.RemoteRights &^ verbs.Access(q.denied.Load()) }
+
+// SetDSCP implements verbs.QP.
+func (q *QP) SetDSCP(dscp int) error {
+	if err := verbs.CheckDSCP(dscp); err != nil {
+		return verbs.Wrap("ibv_modify_qp", err)
+	}
+	q.dscp.Store(int32(dscp))
+	if c := q.conn.Load(); c != nil { // else the connection begins with it
+		return c.call(func() { c.carrier.SetTOS(c.TOS()) })
+	}
+	return nil
+}
 
 // MoveReceives moves the receives that were posted to q into another queue pair of the same depth. Neither may have had
 // a connection, and nothing may post to them meanwhile.
@@ -272,7 +285,7 @@ func (q *QP) Info() (i verbs.ConnInfo, err error) {
 // info runs on the worker of c.
 func (q *QP) info(c *Conn) verbs.ConnInfo {
 	return verbs.ConnInfo{State: q.rdma.State(), Transport: c.carrier.Transport(),
-		MPA:      c.iw.Stats(),
+		DSCP: int(c.TOS() >> 2), MPA: c.iw.Stats(),
 		Counters: q.rdma.Counters, TCP: c.carrier.TCPInfo()}
 }
 

@@ -1,0 +1,219 @@
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// classes returns the DSCPs and the hop limits of the TCP segments that host sent from or to a port, as gopacket
+// decodes them.
+func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8) {
+	w.mu.Lock()
+	frames := w.frames
+	w.mu.Unlock()
+	d, h := map[uint8]bool{}, map[uint8]bool{}
+	for _, b := range frames {
+		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.NoCopy)
+		t, _ := p.TransportLayer().(*layers.TCP)
+		if t == nil || uint16(t.SrcPort) != port && uint16(t.DstPort) != port {
+			continue
+		}
+		var tos, hop uint8
+		switch i := p.NetworkLayer().(type) {
+		case *layers.IPv4:
+			tos, hop = i.TOS, i.TTL
+		case *layers.IPv6:
+			tos, hop = i.TrafficClass, i.HopLimit
+		}
+		src := p.NetworkLayer().NetworkFlow().Src().Raw()
+		if from, _ := netip.AddrFromSlice(src); from == host {
+			d[tos>>2], h[hop] = true, true
+		}
+	}
+	return slices.Sorted(maps.Keys(d)), slices.Sorted(maps.Keys(h))
+}
+
+const dscpConfig = `
+[limits]
+dscp = 18
+wildcard = true
+[[interface]]
+name = "eth0"
+dscp = 10
+hop_limit = 9
+[[export]]
+name = "memory"
+listen = ":7174"
+size = "1MiB"
+dscp = 12
+`
+
+// TestDSCP connects a daemon on AF_XDP and a device on kernel sockets in every way, and looks at the packets of both
+// ends: each has the class that its program, export, user or device has, from the SYN to the RST.
+//
+//req:rfc9293-MUST-48 rfc9293-SHLD-21
+func TestDSCP(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	w, lo := tap(t, tn.A), &wire{t: t}
+	lo.fd = lo.listen(t, tn.B.Namespace, 1, false)
+	d, socket := run(t, tn.B, dscpConfig)
+	near, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	const farDSCP, farHops = 46, 33
+	far, err := sockets.Open(sockets.Config{Dial: tn.A.Dial, Listen: tn.A.Listen,
+		Options: core.Options{DSCP: farDSCP, HopLimit: farHops}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	port := uint16(7200)
+	for _, v6 := range []bool{false, true} {
+		a, b := tn.A.Addr4.Addr(), tn.B.Addr4.Addr()
+		if v6 {
+			a, b = tn.A.Addr6.Addr(), tn.B.Addr6.Addr()
+		}
+		for _, c := range []struct {
+			name           string
+			dials, listens verbs.Device // nil: the export
+			dial           verbs.DialConfig
+			listen         verbs.ListenConfig
+			later          int // of SetDSCP
+			b, a           []uint8
+			local          bool // dials the host's own address
+		}{
+			{name: "user's", dials: near, listens: far, b: []uint8{18}, a: []uint8{farDSCP}},
+			{name: "program's", dials: near, listens: far, dial: verbs.DialConfig{DSCP: 34},
+				listen: verbs.ListenConfig{DSCP: 8}, b: []uint8{34}, a: []uint8{8}},
+			{name: "none", dials: near, listens: far, dial: verbs.DialConfig{DSCP: verbs.None},
+				listen: verbs.ListenConfig{DSCP: verbs.None}, b: []uint8{0}, a: []uint8{0}},
+			{name: "changed", dials: near, listens: far, dial: verbs.DialConfig{DSCP: 34},
+				later: 63, b: []uint8{34, 63}, a: []uint8{farDSCP}},
+			{name: "listener's", dials: far, listens: near, listen: verbs.ListenConfig{DSCP: 26},
+				b: []uint8{26}, a: []uint8{0, farDSCP}},
+			{name: "listening user's", dials: far, listens: near, b: []uint8{18},
+				a: []uint8{0, farDSCP}},
+			{name: "export's", dials: far, b: []uint8{12}, a: []uint8{0, farDSCP}},
+			{name: "own host's", dials: near, listens: near, dial: verbs.DialConfig{DSCP: 34},
+				listen: verbs.ListenConfig{DSCP: 26}, later: 63, b: []uint8{26, 34, 63},
+				local: true},
+		} {
+			t.Run(fmt.Sprintf("%s, IPv6 %v", c.name, v6), func(t *testing.T) {
+				at := netip.AddrPortFrom(b, 7174)
+				if c.listens != nil {
+					port++
+					at = netip.AddrPortFrom(b, port)
+					if c.listens == far {
+						at = netip.AddrPortFrom(a, port)
+					}
+					accept(t, c.listens, at, c.listen)
+				}
+				e := verbstest.New(t, c.dials, 4096)
+				if err := e.Endpoint.Dial(ctx, at, c.dial); err != nil {
+					t.Fatal(err)
+				}
+				peer, err := e.RemoteMR()
+				if err == nil {
+					err = e.WriteAndRead(ctx, peer)
+				}
+				if c.later != 0 && err == nil {
+					if err = e.QP.SetDSCP(c.later); err == nil {
+						err = e.WriteAndRead(ctx, peer)
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				i, err := e.QP.Info()
+				if want := c.b[len(c.b)-1]; err != nil || c.dials == near && i.DSCP != int(want) {
+					t.Errorf("Info: DSCP %d, %v, want %d", i.DSCP, err, want)
+				}
+				for _, q := range d.Snapshot().QPs {
+					if q.Remote == at && q.DSCP != i.DSCP {
+						t.Errorf("snapshot: DSCP %d, want %d", q.DSCP, i.DSCP)
+					}
+				}
+				e.QP.Close()
+				if c.local {
+					if got, hops := lo.classes(b, at.Port()); !slices.Equal(got, c.b) ||
+						!slices.Equal(hops, []uint8{9}) {
+						t.Errorf("on lo: DSCP %v, hop limit %v; want %v, 9", got, hops, c.b)
+					}
+					return
+				}
+				got, hops := w.classes(b, at.Port())
+				if !slices.Equal(got, c.b) || !slices.Equal(hops, []uint8{9}) {
+					t.Errorf("of the daemon: DSCP %v, hop limit %v; want %v, 9", got, hops, c.b)
+				}
+				// The namespace's own Dial connects before the device can set the class of its socket.
+				if got, _ = w.classes(a, at.Port()); !slices.Equal(got, c.a) {
+					t.Errorf("of the kernel: DSCP %v, want %v", got, c.a)
+				}
+			})
+		}
+	}
+	t.Run("bad values", func(t *testing.T) {
+		e := verbstest.New(t, near, 64)
+		for _, v := range []int{-2, 64, 255, 256} {
+			_, err := near.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7999),
+				verbs.ListenConfig{DSCP: v})
+			for what, err := range map[string]error{"SetDSCP": e.QP.SetDSCP(v), "Listen": err,
+				"Dial": near.Dial(ctx, netip.AddrPortFrom(tn.A.Addr4.Addr(), 7999), e.QP,
+					verbs.DialConfig{DSCP: v})} {
+				if want := fmt.Sprintf("DSCP %d, want 0 to 63", v); err == nil ||
+					!strings.Contains(err.Error(), want) {
+					t.Errorf("%s of %d: %v, want %q", what, v, err, want)
+				}
+			}
+		}
+	})
+}
+
+// accept accepts one connection, whose private data is the peer's memory.
+func accept(t *testing.T, dev verbs.Device, at netip.AddrPort, cfg verbs.ListenConfig) {
+	t.Helper()
+	l, err := dev.Listen(at, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := verbstest.New(t, dev, 4096)
+	done := make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(func() { cancel(); <-done; l.Close(); e.QP.Close() })
+	go func() {
+		defer close(done)
+		r, err := l.Accept(ctx)
+		if err == nil {
+			err = r.Accept(ctx, e.QP, e.MR.Remote().Append(nil))
+		}
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("accept: %v", err)
+		}
+	}()
+}
