@@ -20,8 +20,8 @@ const (
 
 var portCheck = check{
 	name: "ports",
-	why: "a port of xwarp must not be in use by another program's socket, nor in the range of ephemeral " +
-		"ports",
+	why: "a port of xwarp must not be in use by another program's socket, nor in the range of " +
+		"ephemeral ports",
 	look: func(e *env) finding {
 		if len(e.opt.Ports) == 0 {
 			return fine("none given (--port)")
@@ -33,7 +33,8 @@ var portCheck = check{
 				if errors.Is(err, ports.ErrInUse) {
 					who := holder.OfPort(p)
 					if !allOwn(who) {
-						return fail("port %d is in use%s", p, by(who)).advise("ss -tanp 'sport = :%d'", p)
+						return fail("port %d is in use%s", p, by(who)).
+							advise("ss -tanp 'sport = :%d'", p)
 					}
 					held = append(held, fmt.Sprintf("%d%s", p, by(who)))
 					break

@@ -8,7 +8,8 @@ import (
 
 // TestAllOwn: a port is xwarp's only if every known holder is.
 func TestAllOwn(t *testing.T) {
-	ours, other := holder.Process{Pid: 1, Command: "xwarpd"}, holder.Process{Pid: 2, Command: "nginx"}
+	ours := holder.Process{Pid: 1, Command: "xwarpd"}
+	other := holder.Process{Pid: 2, Command: "nginx"}
 	for _, c := range []struct {
 		list []holder.Process
 		want bool

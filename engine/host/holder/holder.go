@@ -1,6 +1,6 @@
 // Package holder finds the processes that hold the resources that xwarp needs: the XDP program and the queues of an
-// interface, and TCP ports. It is used only to report an error, and is slow. Of processes of other users and PID namespaces it finds
-// those that the kernel shows to this process.
+// interface, and TCP ports. It is used only for reports, and is slow. Of processes of other users and PID namespaces it
+// finds those that the kernel shows to this process.
 package holder
 
 import (
@@ -83,8 +83,8 @@ func ofQueue(ifindex, queue int, ask func() ([]*netlink.XDPDiagInfoResp, error))
 	}), sure
 }
 
-// OfPort returns the processes with an unconnected TCP socket at a port in the network namespace of this process. Unlike
-// the kernel's lists of sockets, it finds those that are bound and do not listen, as the engine's are.
+// OfPort returns the processes with an unconnected TCP socket at a port in the network namespace of this process. It
+// finds also those that are bound and do not listen, as the engine's are; the kernel's lists of sockets do not.
 func OfPort(port uint16) []Process {
 	own, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
