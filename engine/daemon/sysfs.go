@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +57,8 @@ func openSysfs(socket string) (*sysfsTree, error) {
 	return t, nil
 }
 
-// write replaces the files by those of the map. Readers see the old or the new content of a file.
+// write replaces the files by those of the map. Readers see the old or the new content of a file. A content that begins
+// with / is the target of a symbolic link.
 func (t *sysfsTree) write(files map[string]string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,11 +97,14 @@ func (t *sysfsTree) writeFile(name, text string) error {
 		err = t.root.Chmod(p, 0o755)
 	}
 	const next = "next"
-	if err == nil {
-		err = t.root.WriteFile(next, []byte(text+"\n"), 0o644)
-	}
-	if err == nil {
-		err = t.root.Chmod(next, 0o644)
+	switch {
+	case err != nil:
+	case strings.HasPrefix(text, "/"):
+		err = t.root.Symlink(text, next)
+	default:
+		if err = t.root.WriteFile(next, []byte(text+"\n"), 0o644); err == nil {
+			err = t.root.Chmod(next, 0o644)
+		}
 	}
 	if err == nil {
 		err = t.root.Rename(next, name)

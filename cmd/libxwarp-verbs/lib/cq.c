@@ -28,12 +28,25 @@ void xw_polls_anew(void)
 	vain.n = 0;
 }
 
-static int64_t now(void)
+static int64_t read_clock(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static int64_t now(void) { return read_clock(CLOCK_MONOTONIC); }
+
+/* xw_query_rt_values reads the clock of completion timestamps. Drivers of NICs put it in tv_nsec as a whole, too. */
+int xw_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values)
+{
+	(void)c;
+	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
+		return EINVAL;
+	if (values->comp_mask)
+		values->raw_clock = (struct timespec){.tv_nsec = read_clock(CLOCK_MONOTONIC_RAW)};
+	return 0;
 }
 
 /* polls_empty counts an empty poll of cq and reports whether the thread should sleep. */
@@ -551,6 +564,10 @@ static int next_poll(struct ibv_cq_ex *ex)
 		struct ibv_wc wc = next(cq, cq->current);
 		ex->status = wc.status;
 		ex->wr_id = wc.wr_id;
+		if (cq->stamps) {
+			cq->polled = (uint64_t)read_clock(CLOCK_MONOTONIC_RAW);
+			cq->polled_wall = (uint64_t)read_clock(CLOCK_REALTIME);
+		}
 		return 0;
 	}
 	return left < 0 ? EIO : ENOENT;
@@ -578,7 +595,8 @@ static void end_poll(struct ibv_cq_ex *ex) { pthread_mutex_unlock(&container_of(
 #define READ(name, type, expression)                                      \
 	static type read_##name(struct ibv_cq_ex *ex)                     \
 	{                                                                 \
-		const uint8_t *e = container_of(ex, struct cq, ex)->current; \
+		const struct cq *cq = container_of(ex, struct cq, ex);    \
+		const uint8_t *e = cq->current;                           \
 		(void)e;                                                  \
 		return expression;                                        \
 	}
@@ -592,6 +610,8 @@ READ(wc_flags, unsigned, flags_of(e))
 READ(slid, uint32_t, 0)
 READ(sl, uint8_t, 0)
 READ(dlid_path_bits, uint8_t, 0)
+READ(completion_ts, uint64_t, cq->polled)
+READ(completion_wallclock_ns, uint64_t, cq->polled_wall)
 
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *a)
 {
@@ -616,5 +636,8 @@ struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 	cq->ex.read_slid = read_slid;
 	cq->ex.read_sl = read_sl;
 	cq->ex.read_dlid_path_bits = read_dlid_path_bits;
+	cq->ex.read_completion_ts = read_completion_ts;
+	cq->ex.read_completion_wallclock_ns = read_completion_wallclock_ns;
+	cq->stamps = a->wc_flags & XW_STAMPS;
 	return &cq->ex;
 }

@@ -49,6 +49,9 @@ static struct device *device_of(const struct link *l)
 	d->ib.transport_type = xw_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
 	snprintf(d->ib.name, sizeof d->ib.name, "xwarp_%s", l->name);
 	snprintf(d->ib.dev_name, sizeof d->ib.dev_name, "%s", d->ib.name);
+	/* Programs read files below both: see sysfs.c. */
+	snprintf(d->ib.ibdev_path, sizeof d->ib.ibdev_path, "/sys/class/infiniband/%s", d->ib.name);
+	snprintf(d->ib.dev_path, sizeof d->ib.dev_path, "%s", d->ib.ibdev_path);
 	d->next = devices;
 	devices = d;
 	return d;
@@ -232,6 +235,8 @@ static int query_device_ex(struct ibv_context *context, const struct ibv_query_d
 		return EINVAL;
 	ibv_query_device(context, &a.orig_attr);
 	a.phys_port_cnt_ex = 1;
+	a.completion_timestamp_mask = UINT64_MAX;
+	a.hca_core_clock = 1000000; /* in kHz: timestamps are in ns */
 	memset(attr, 0, size);
 	memcpy(attr, &a, size < sizeof a ? size : sizeof a);
 	return 0;
@@ -374,7 +379,7 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 
 static const struct verbs_context template = {
 	.query_port = query_port, .query_device_ex = query_device_ex, .create_cq_ex = xw_create_cq_ex,
-	.create_qp_ex = xw_create_qp_ex, .create_srq_ex = xw_create_srq_ex, .open_xrcd = xw_open_xrcd,
+	.create_qp_ex = xw_create_qp_ex, .create_srq_ex = xw_create_srq_ex, .open_xrcd = xw_open_xrcd, .query_rt_values = xw_query_rt_values,
 	.sz = sizeof(struct verbs_context),
 	.context = {
 		.ops = {.poll_cq = xw_poll_cq, .req_notify_cq = xw_req_notify_cq, .post_send = xw_post_send, .post_recv = xw_post_recv,

@@ -24,6 +24,7 @@ enum xw_flags {
 #define XW_BITS(first, last) ((2ULL << (last)) - (1ULL << (first)))
 
 #define XW_REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define XW_STAMPS (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
 #define XW_SEND_OPS                                                                                                \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |                    \
 	 IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |      \
@@ -64,8 +65,9 @@ static const struct xw_flag_set {
 	[XW_FLAGS_CQ_INIT] = {IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, "completion queues in a parent domain"},
 	[XW_FLAGS_CQ_CREATE] = {IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
 				"completion queues that overrun unnoticed (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)"},
-	[XW_FLAGS_CQ_WC] = {IBV_WC_STANDARD_FLAGS, IBV_CREATE_CQ_SUP_WC_FLAGS & ~(uint64_t)IBV_WC_STANDARD_FLAGS,
-			    "completion queues with timestamps, VLANs, flow tags or tag matching"},
+	[XW_FLAGS_CQ_WC] = {IBV_WC_STANDARD_FLAGS | XW_STAMPS,
+			    IBV_CREATE_CQ_SUP_WC_FLAGS & ~(uint64_t)(IBV_WC_STANDARD_FLAGS | XW_STAMPS),
+			    "completion queues with VLANs, flow tags or tag matching"},
 	[XW_FLAGS_SRQ] = {IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 0, NULL},
 };
 

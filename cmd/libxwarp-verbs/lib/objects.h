@@ -75,6 +75,8 @@ struct cq {
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
 	uint8_t current[XW_CQE_SIZE]; /* completion of an extended poll */
+	bool stamps;			   /* the program reads when it was polled */
+	uint64_t polled, polled_wall;	   /* by CLOCK_MONOTONIC_RAW and CLOCK_REALTIME, in ns */
 };
 
 struct srq {
@@ -168,6 +170,7 @@ unsigned xw_rights(int access); /* as encoded by the daemon */
 #define XW_WRITTEN (XW_ACCESS_LOCAL_WRITE | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 #define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int xw_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values);
 void xw_polls_anew(void); /* this thread does more than poll one queue */
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);

@@ -185,7 +185,7 @@ int main(void)
 		{"wr_flags", builds, 32, 0xf},
 		{"mw_access_flags", binds, 32, 0x2f},
 		{"mw_access_flags of ibv_wr_bind_mw", builds_bind, 32, 0x2f},
-		{"wc_flags", queue_wc, 64, 0x7f},
+		{"wc_flags", queue_wc, 64, 0x8ff},
 		{"comp_mask of ibv_create_cq_ex", queue_mask, 32, 1},
 		{"flags of ibv_create_cq_ex", queue_flags, 32, 1},
 		{"mask of ibv_modify_srq", shared, 32, 3},

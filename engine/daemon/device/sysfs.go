@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +20,9 @@ import (
 const payloadInterval = 5 * time.Second
 
 // SysfsFiles returns the files of the device as the kernel has them in /sys, for programs that look for devices there.
-// Paths begin with the style of the device: iwarp or roce. The values are those that cmd/libxwarp-verbs gives to
-// programs of libibverbs; counters may be payloadInterval old. Only one goroutine may call it.
+// Paths begin with the style of the device: iwarp or roce. A text that begins with / is the target of a symbolic link.
+// The values are those that cmd/libxwarp-verbs gives to programs of libibverbs; counters may be payloadInterval old.
+// Only one goroutine may call it.
 func (d *Device) SysfsFiles() map[string]string {
 	if now := time.Now(); now.Sub(d.payloadSummed) >= payloadInterval && d.Core.Stalled() == nil {
 		var s control.DeviceState
@@ -107,6 +110,9 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 		port + "link_layer":     "Ethernet",
 		port + "pkeys/0":        pkey,
 	})
+	if real := parent("/sys/class/net", nic); real != "" {
+		files[dir+"/device"] = real
+	}
 	for name, n := range map[string]uint64{
 		"port_rcv_data":     counters.PayloadIn.Of(rdma) / 4,
 		"port_xmit_data":    counters.PayloadOut.Of(rdma) / 4,
@@ -128,4 +134,22 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 			files[port+"gid_attrs/ndevs/"+n] = d.ifname()
 		}
 	}
+}
+
+// parent returns the directory of the device of a network interface, such as that of its PCI function, or "" if it has
+// none. class is /sys/class/net, which may be that of another network namespace: an interface of the same name counts
+// only with the same index and address.
+func parent(class string, nic net.Interface) string {
+	for name, want := range map[string]string{"ifindex": strconv.Itoa(nic.Index),
+		"address": nic.HardwareAddr.String()} {
+		text, err := os.ReadFile(filepath.Join(class, nic.Name, name))
+		if err != nil || strings.TrimSpace(string(text)) != want {
+			return ""
+		}
+	}
+	real, err := filepath.EvalSymlinks(filepath.Join(class, nic.Name, "device"))
+	if err != nil {
+		return ""
+	}
+	return real
 }
