@@ -33,8 +33,9 @@ type Restorer struct {
 // setting is a previous state: that of a NAPI instance, or of an interface whose GRO was off.
 type setting struct {
 	NAPI     ring.NAPI
-	GROOff   int  // index of the interface; 0: NAPI applies
-	Restored bool // all previous settings are restored already
+	GROOff   int    // index of the interface; 0: NAPI applies
+	Record   string // of GROOff, to be removed
+	Restored bool   // all previous settings are restored already
 }
 
 // processName is the first argument of the restoring process.
@@ -91,12 +92,15 @@ func (r *Restorer) EnableGRO(ifindex int) error {
 	if err != nil {
 		return err
 	}
-	if on, err := ethtool.Value(name, unix.ETHTOOL_GGRO, 0); err != nil || on != 0 {
+	record := recordOf(ifindex)
+	left := wasLeft(record)
+	if on, err := ethtool.Value(name, unix.ETHTOOL_GGRO, 0); err != nil || on != 0 && !left {
 		return err
 	}
-	if err := r.remember(setting{GROOff: ifindex}); err != nil {
+	if err := r.remember(setting{GROOff: ifindex, Record: record}); err != nil {
 		return err
 	}
+	writeRecord(record, r.process.Process.Pid)
 	return setGRO(name, 1)
 }
 
@@ -190,5 +194,9 @@ func (s *setting) apply() error {
 	if err != nil {
 		return err
 	}
-	return setGRO(name, 0)
+	if err := setGRO(name, 0); err != nil {
+		return err
+	}
+	clearRecord(s.Record)
+	return nil
 }

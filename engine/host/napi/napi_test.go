@@ -16,6 +16,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
+	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 )
 
@@ -32,10 +33,13 @@ func TestMain(m *testing.M) {
 }
 
 func hold(id string) int {
-	n := held
+	n, gro := held, 0
+	fmt.Sscanf(id, "gro %d", &gro)
 	fmt.Sscan(id, &n.ID)
 	r, err := Start()
-	if err == nil {
+	if err == nil && gro != 0 {
+		err = r.EnableGRO(gro)
+	} else if err == nil {
 		var before ring.NAPI
 		if before, err = ring.QueryNAPI(n.ID); err == nil {
 			err = r.Change(before, n)
@@ -105,7 +109,7 @@ func TestRestored(t *testing.T) {
 			if c.before == held {
 				want = ring.NAPI{ID: id}
 			}
-			pid, restorer, in := start(t, n, id)
+			pid, restorer, in := start(t, n, fmt.Sprint(id))
 			now := held
 			now.ID = id
 			if got := query(t, n, id); got != now {
@@ -131,10 +135,10 @@ func TestRestored(t *testing.T) {
 func kill(_ *testing.T, pid, _ int, _ io.Closer) { unix.Kill(pid, unix.SIGKILL) }
 
 // start starts a program that holds settings of a NAPI instance in host A.
-func start(t *testing.T, n *topo.Net, id uint32) (pid, restorer int, in io.Closer) {
+func start(t *testing.T, n *topo.Net, what string) (pid, restorer int, in io.Closer) {
 	t.Helper()
 	c := exec.Command("/proc/self/exe")
-	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", holderEnv, id))
+	c.Env = append(os.Environ(), holderEnv+"="+what)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := c.StdinPipe()
 	if err != nil {
@@ -206,4 +210,61 @@ func instance(t *testing.T, n *topo.Net) (id uint32) {
 		t.Fatal("the datagram arrived without a NAPI ID")
 	}
 	return id
+}
+
+// TestGRORestored: GRO that was off is off again after the last process of an interface, also if one and its restoring
+// process were killed together. A process that starts while the previous one is restored keeps GRO on.
+func TestGRORestored(t *testing.T) {
+	needs.NetNS(t)
+	n, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	what := fmt.Sprintf("gro %d", n.A.Link.Index)
+	isOn := func() (on bool) {
+		if err := n.A.Do(func() error {
+			v, err := ethtool.Value(n.A.Link.Name, unix.ETHTOOL_GGRO, 0)
+			on = v != 0
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return on
+	}
+	expect := func(step string, want bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); isOn() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: GRO is on: %t", step, !want)
+			}
+		}
+	}
+	expect("before", false)
+	_, _, in := start(t, n, what)
+	expect("the first process", true)
+	in.Close()
+	expect("after it", false)
+
+	pid, restorer, _ := start(t, n, what)
+	unix.Kill(restorer, unix.SIGKILL)
+	unix.Kill(pid, unix.SIGKILL)
+	expect("killed with its restoring process", true)
+	_, _, in = start(t, n, what)
+	expect("the next process", true)
+	in.Close()
+	expect("after the next process", false)
+
+	for range 10 {
+		pid, _, _ = start(t, n, what)
+		unix.Kill(pid, unix.SIGKILL)
+		_, _, in = start(t, n, what)
+		for range 20 {
+			if time.Sleep(5 * time.Millisecond); !isOn() {
+				t.Fatal("the previous restoring process turned GRO off under the next process")
+			}
+		}
+		in.Close()
+		expect("after a quick restart", false)
+	}
 }

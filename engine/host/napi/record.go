@@ -1,0 +1,72 @@
+package napi
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// recordDir has a file for each interface whose GRO is turned on, with the pid of the restoring process. The next start
+// reads it. Without rights to write there, nothing is recorded.
+const recordDir = "/run/xwarp"
+
+// restoreWait is the maximum time that a start waits for the restoring process of the previous one.
+const restoreWait = 5 * time.Second
+
+// recordOf returns the path of an interface's record, in the network namespace of the calling thread.
+func recordOf(ifindex int) string {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return ""
+	}
+	return filepath.Join(recordDir, fmt.Sprintf("gro-%d-%d", st.Ino, ifindex))
+}
+
+// writeRecord records that process pid turns GRO off when this process ends.
+func writeRecord(path string, pid int) {
+	if path == "" || os.MkdirAll(recordDir, 0o755) != nil {
+		return
+	}
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fmt.Fprintln(f, pid)
+}
+
+// clearRecord removes a record, or empties it in a directory of another user.
+func clearRecord(path string) {
+	if path != "" && os.Remove(path) != nil {
+		os.Truncate(path, 0)
+	}
+}
+
+// wasLeft reports whether the processes of a record were killed together, so that GRO was not restored. It waits for a
+// restoring process that still runs.
+func wasLeft(path string) bool {
+	for end := time.Now().Add(restoreWait); ; time.Sleep(10 * time.Millisecond) {
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return false
+		}
+		text := make([]byte, 32)
+		n, _ := f.Read(text)
+		f.Close()
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+		if err != nil {
+			return false
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if !bytes.HasPrefix(name, []byte(processName)) || time.Now().After(end) {
+			return true
+		}
+	}
+}
