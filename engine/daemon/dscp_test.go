@@ -22,8 +22,8 @@ import (
 )
 
 // classes returns the DSCPs and the hop limits of the TCP segments that host sent from or to a port, as gopacket
-// decodes them.
-func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8) {
+// decodes them. over reports whether the connection ends.
+func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8, over bool) {
 	w.mu.Lock()
 	frames := w.frames
 	w.mu.Unlock()
@@ -34,6 +34,7 @@ func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8) {
 		if t == nil || uint16(t.SrcPort) != port && uint16(t.DstPort) != port {
 			continue
 		}
+		over = over || t.FIN || t.RST
 		var tos, hop uint8
 		switch i := p.NetworkLayer().(type) {
 		case *layers.IPv4:
@@ -46,7 +47,7 @@ func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8) {
 			d[tos>>2], h[hop] = true, true
 		}
 	}
-	return slices.Sorted(maps.Keys(d)), slices.Sorted(maps.Keys(h))
+	return slices.Sorted(maps.Keys(d)), slices.Sorted(maps.Keys(h)), over
 }
 
 const dscpConfig = `
@@ -160,19 +161,22 @@ func TestDSCP(t *testing.T) {
 					}
 				}
 				e.QP.Close()
+				seenOn := w
 				if c.local {
-					if got, hops := lo.classes(b, at.Port()); !slices.Equal(got, c.b) ||
-						!slices.Equal(hops, []uint8{9}) {
-						t.Errorf("on lo: DSCP %v, hop limit %v; want %v, 9", got, hops, c.b)
-					}
-					return
+					seenOn = lo
 				}
-				got, hops := w.classes(b, at.Port())
+				var got, hops []uint8
+				if _, ok := eventually(func() (over bool) {
+					got, hops, over = seenOn.classes(b, at.Port())
+					return over
+				}); !ok {
+					t.Fatal("the end of the connection is not on the wire")
+				}
 				if !slices.Equal(got, c.b) || !slices.Equal(hops, []uint8{9}) {
 					t.Errorf("of the daemon: DSCP %v, hop limit %v; want %v, 9", got, hops, c.b)
 				}
 				// The namespace's own Dial connects before the device can set the class of its socket.
-				if got, _ = w.classes(a, at.Port()); !slices.Equal(got, c.a) {
+				if got, _, _ = w.classes(a, at.Port()); !slices.Equal(got, c.a) {
 					t.Errorf("of the kernel: DSCP %v, want %v", got, c.a)
 				}
 			})

@@ -1,0 +1,60 @@
+package libxwarpverbs_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// classes reads the DSCP of each connection of e's programs until the returned function is called.
+func (e *end) classes() (stop func() map[int]bool) {
+	seen, over := map[int]bool{}, make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			for _, q := range e.daemon.Snapshot().QPs {
+				if q.Remote.IsValid() {
+					seen[q.DSCP] = true
+				}
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	return func() map[int]bool {
+		close(over)
+		reading.Wait()
+		return seen
+	}
+}
+
+// TestClass runs perftest with a class of traffic: by rdma_set_option, and by the traffic class of an address vector.
+// The lower two of its bits are ECN's. TestDSCP of engine/daemon looks at the frames.
+func TestClass(t *testing.T) {
+	a, b := pair(t)
+	for _, e := range []*end{a, b} {
+		e.env = append(e.env, "XWARP_STYLE=roce")
+	}
+	for line, run := range map[string]func(*exchange, *testing.T, *end, *end){
+		"ib_write_bw -n 5000 -R -T 105":         (*exchange).run,
+		"ib_write_bw -n 5000 -x 0 --tclass=105": (*exchange).runRoCE,
+	} {
+		t.Run(line, func(t *testing.T) {
+			client, server := a.classes(), b.classes()
+			x := exchange{line, line + " @", "65536 +5000", "65536 +5000"}
+			run(&x, t, a, b)
+			// With -R, perftest has another connection for its parameters, and its server chooses no class.
+			cm := strings.Contains(line, " -R ")
+			if seen := client(); !seen[26] || !cm && len(seen) != 1 {
+				t.Errorf("client: connections with DSCP %v, want 26", seen)
+			}
+			if seen := server(); !cm && (!seen[26] || len(seen) != 1) {
+				t.Errorf("server: connections with DSCP %v, want 26", seen)
+			}
+		})
+	}
+}
