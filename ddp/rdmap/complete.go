@@ -132,7 +132,7 @@ func (q *QP) completeSend(st Status, keep bool) {
 	if st == Success && w.flags&Signaled == 0 {
 		return
 	}
-	q.sendCQE = Completion{ID: w.id, QP: q, Op: w.op, Status: st, Flags: w.flags.Mark()}
+	q.sendCQE = Completion{ID: w.id, Op: w.op, Status: st, Flags: w.flags.Mark()}
 	if st == Success {
 		q.sendCQE.ByteLen = w.total
 	}
@@ -198,7 +198,7 @@ func (q *QP) flushRecv() {
 			continue
 		}
 		w := q.firstRecv()
-		q.recvCQE = Completion{ID: w.id, QP: q, Op: WRRecv, Status: w.status, Flags: w.flags.Mark()}
+		q.recvCQE = Completion{ID: w.id, Op: WRRecv, Status: w.status, Flags: w.flags.Mark()}
 		c := &q.recvCQE
 		if c.Status == Success {
 			c.Status = WRFlushErr

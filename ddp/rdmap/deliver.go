@@ -120,7 +120,7 @@ func (q *QP) completeRecv() ddp.Cause {
 		return c
 	}
 	out := &q.recvCQE
-	*out = Completion{ID: w.id, QP: q, Op: WRRecv, ByteLen: m.received, Flags: w.flags.Mark()}
+	*out = Completion{ID: w.id, Op: WRRecv, ByteLen: m.received, Flags: w.flags.Mark()}
 	if m.op.Invalidates() {
 		switch q.cfg.Table.InvalidateRemote(q.cfg.PD, q.cfg.Stream, ddp.STag(m.invalidate)) {
 		case ddp.OK:

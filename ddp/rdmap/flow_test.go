@@ -132,7 +132,7 @@ func (f *flow) emit(wr SendWR) {
 		n = ImmLen
 	}
 	if wr.Flags&Signaled != 0 {
-		f.done = append(f.done, Completion{ID: wr.ID, QP: f.x.qp, Op: wr.Op, ByteLen: uint32(n)})
+		f.done = append(f.done, Completion{ID: wr.ID, Op: wr.Op, ByteLen: uint32(n)})
 	}
 	f.queue = append(f.queue, wr)
 }

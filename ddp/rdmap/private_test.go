@@ -26,9 +26,9 @@ func TestSendWithImmediate(t *testing.T) {
 	a.send(SendWR{ID: 4, Op: WRSendImmSE, Flags: Signaled, Imm: [ImmLen]byte{5}})
 	settle(a, b, 200)
 	want := []Completion{
-		{ID: 1, QP: b.qp, Op: WRRecv, Flags: WithImm | OfSend, ByteLen: 300,
+		{ID: 1, Op: WRRecv, Flags: WithImm | OfSend, ByteLen: 300,
 			Imm: [ImmLen]byte{1, 2, 3, 4}},
-		{ID: 2, QP: b.qp, Op: WRRecv, Flags: WithImm | OfSend | Solicited, Imm: [ImmLen]byte{5}},
+		{ID: 2, Op: WRRecv, Flags: WithImm | OfSend | Solicited, Imm: [ImmLen]byte{5}},
 	}
 	if got := b.take(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -150,14 +150,13 @@ const (
 
 // Completion is the result of one work request. After it the queue pair does not touch the request's memory.
 type Completion struct {
-	ID          uint64
-	QP          *QP
-	Op          WROp // WRRecv for a receive
+	ID          uint64 // of the work request
+	Op          WROp   // WRRecv for a receive
 	Status      Status
 	Flags       CompletionFlags
-	ByteLen     uint32 // bytes received, read, written or sent; 0 unless Success
+	ByteLen     uint32 // bytes received, read, written or sent; 0 unless Status is Success
 	Imm         [ImmLen]byte
-	Invalidated ddp.STag
+	Invalidated ddp.STag // when Flags has WithInvalidate
 }
 
 // Mark returns the completion flag for the flags of the work request.

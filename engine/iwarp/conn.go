@@ -62,10 +62,10 @@ type Config struct {
 	// s].
 	StartupTimeout, CloseTimeout tick.Duration
 	// FirstFPDUTimeout is how long a responder, which must not send until then, waits for an FPDU of an initiator whose
-	// consumer sends first [5 min]; negative: forever. An RTR message, sent by MPA, is due within StartupTimeout.
+	// consumer sends first [5 min], or tick.Forever. An RTR message, sent by MPA, is due within StartupTimeout.
 	FirstFPDUTimeout tick.Duration
 	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them [5
-	// min]; negative: forever.
+	// min], or tick.Forever.
 	FPDUTimeout tick.Duration
 	// ReceiveTimeout is how long a message may wait for a receive if the queue pair allows it and the peer does not
 	// decide [10 s].

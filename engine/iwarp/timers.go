@@ -15,7 +15,7 @@ func (c *Conn) waitFirst(now tick.Time) {
 		c.startAt = tick.Never
 	case c.awaitFirst && c.params.PeerToPeer:
 		c.startAt = now.Add(c.cfg.StartupTimeout)
-	case c.awaitFirst && c.cfg.FirstFPDUTimeout > 0:
+	case c.awaitFirst && c.cfg.FirstFPDUTimeout != tick.Forever:
 		c.startAt = now.Add(c.cfg.FirstFPDUTimeout)
 	}
 	c.awaitFirst = false
@@ -26,7 +26,7 @@ func (c *Conn) waitFirst(now tick.Time) {
 // waits for a receive.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
-	case next == came || c.cfg.FPDUTimeout < 0 || c.rcv.Waiting():
+	case next == came || c.cfg.FPDUTimeout == tick.Forever || c.rcv.Waiting():
 		c.restAt = tick.Never
 	case c.restAt == tick.Never || next >= c.restTo:
 		c.restTo, c.restAt = came, now.Add(c.cfg.FPDUTimeout)

@@ -35,9 +35,6 @@ type (
 	Override = core.Override
 )
 
-// Never is the value of a duration without an end, in Options and Keepalive.
-const Never = core.Never
-
 // Config configures a device on kernel TCP sockets, with MPA fully layered (RFC 5044, 5.1).
 type Config struct {
 	core.Options

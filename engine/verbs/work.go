@@ -90,14 +90,8 @@ const ImmLen = rdmap.ImmLen
 // peer's TCP has acknowledged it, on kernel sockets when the kernel has taken it. Only a later Read or Send proves
 // that it was placed.
 type Completion struct {
-	ID          uint64 // of the work request
-	QP          QP
-	Op          WROp // WRRecv for a receive
-	Status      Status
-	Flags       WCFlags
-	ByteLen     uint32 // bytes received, read, written or sent; 0 unless Status is Success
-	Imm         [ImmLen]byte
-	Invalidated STag // when Flags has WithInvalidate
+	rdmap.Completion
+	QP QP // of the work request
 }
 
 // Err returns nil for Success, else a *StatusError.

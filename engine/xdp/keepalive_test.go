@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/xdp"
+	"xwarp/tcp/tick"
 )
 
 // TestKeepaliveOfSockets: both ends of a kernel-transport connection have keepalive, by default and as configured.
@@ -26,7 +27,7 @@ func TestKeepaliveOfSockets(t *testing.T) {
 		{core.Keepalive{}, [4]int{1, 60, 10, 6}},
 		{core.Keepalive{Idle: 7 * time.Second, Interval: 2 * time.Second, Probes: 3},
 			[4]int{1, 7, 2, 3}},
-		{core.Keepalive{Idle: core.Never}, [4]int{}},
+		{core.Keepalive{Idle: tick.Forever}, [4]int{}},
 	} {
 		var mu sync.Mutex
 		var socks []*net.TCPConn

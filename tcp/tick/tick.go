@@ -9,6 +9,9 @@ type Time int64
 // Duration is time.Duration, which the API above speaks.
 type Duration = time.Duration
 
+// Forever is the Duration of a wait without an end.
+const Forever Duration = -1
+
 const (
 	Microsecond = time.Microsecond
 	Millisecond = time.Millisecond

@@ -109,8 +109,8 @@ func (c *CQ) next(v *verbs.Completion) (ok bool, err error) {
 	if slot == nil || err != nil {
 		return false, err
 	}
-	var qpn uint32
-	qpn, *v = control.ParseCompletion(slot)
+	qpn, completion := control.ParseCompletion(slot)
+	*v = verbs.Completion{Completion: completion}
 	c.ring.Release()
 	c.dev.mu.Lock()
 	if q := c.dev.number[qpn]; q != nil {

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/tcp/tick"
 )
 
 // Config has all keys. default.toml documents them.
@@ -329,6 +330,14 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 
 // D converts d.
 func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// Limit converts d, which limits a wait if it is not 0.
+func (d Duration) Limit() time.Duration {
+	if d == 0 {
+		return tick.Forever
+	}
+	return d.D()
+}
 
 // Values of Interface.PortMapper.
 const (

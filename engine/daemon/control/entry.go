@@ -6,7 +6,6 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/verbs"
 )
 
 // Layout of a send slot. Gather list and inline data follow each other; their room is that of the queue pair.
@@ -189,7 +188,7 @@ const (
 )
 
 // PutCompletion encodes a completion of queue pair qpn into a slot.
-func PutCompletion(b []byte, qpn uint32, c *verbs.Completion) {
+func PutCompletion(b []byte, qpn uint32, c *rdmap.Completion) {
 	host.PutUint64(b[idAt:], c.ID)
 	host.PutUint32(b[cqeQPAt:], qpn)
 	b[cqeOpAt], b[cqeStatusAt] = byte(c.Op), byte(c.Status)
@@ -199,9 +198,9 @@ func PutCompletion(b []byte, qpn uint32, c *verbs.Completion) {
 	copy(b[cqeImmAt:][:rdmap.ImmLen], c.Imm[:])
 }
 
-// ParseCompletion decodes a completion from a slot. The caller sets c.QP.
-func ParseCompletion(b []byte) (qpn uint32, c verbs.Completion) {
-	return host.Uint32(b[cqeQPAt:]), verbs.Completion{
+// ParseCompletion decodes a completion, and the number of its queue pair, from a slot.
+func ParseCompletion(b []byte) (qpn uint32, c rdmap.Completion) {
+	return host.Uint32(b[cqeQPAt:]), rdmap.Completion{
 		ID: host.Uint64(b[idAt:]), Op: rdmap.WROp(b[cqeOpAt]), Status: rdmap.Status(b[cqeStatusAt]),
 		Flags: rdmap.CompletionFlags(b[cqeFlagsAt]), ByteLen: host.Uint32(b[cqeLenAt:]),
 		Invalidated: ddp.STag(host.Uint32(b[cqeInvalidatedAt:])),

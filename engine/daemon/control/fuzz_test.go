@@ -7,7 +7,6 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/testkit/havoc"
-	"xwarp/engine/verbs"
 )
 
 // FuzzRing operates each side of a ring while the other side, a lying program or daemon, writes to the shared memory:
@@ -29,7 +28,7 @@ func FuzzRing(f *testing.F) {
 		ops
 	)
 	slot := make([]byte, CompletionSlot)
-	PutCompletion(slot, 2, &verbs.Completion{ID: 1, Op: rdmap.WRRead, ByteLen: 3})
+	PutCompletion(slot, 2, &rdmap.Completion{ID: 1, Op: rdmap.WRRead, ByteLen: 3})
 	f.Add(first(put, put, take, mark, take, take))
 	f.Add(first(poke, tailAt, 5, 0, 0, 0, take))
 	f.Add(first(poke, headAt, 0xff, 0xff, 0xff, 0xff, put))

@@ -16,7 +16,6 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/testkit/havoc"
-	"xwarp/engine/verbs"
 )
 
 // TestSendSlot compares with bytes made by hand from the layout in PROTOCOL.md, on a little-endian host.
@@ -66,7 +65,7 @@ func TestOtherSlots(t *testing.T) {
 	if err := ParseRecv(b, 2, &got); err != nil || cmp.Diff(wr, got) != "" {
 		t.Errorf("receive: %+v, %v", got, err)
 	}
-	c := verbs.Completion{ID: 1 << 63, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr,
+	c := rdmap.Completion{ID: 1 << 63, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr,
 		Flags: rdmap.WithImm, ByteLen: 9, Invalidated: 10, Imm: [8]byte{7: 1}}
 	slot := make([]byte, CompletionSlot)
 	PutCompletion(slot, 5, &c)

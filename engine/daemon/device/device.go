@@ -95,15 +95,9 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 		Keepalive: keepalive(&now.Peers),
 		Window:    int(c.Window),
 		DSCP:      c.DSCP, HopLimit: c.HopLimit,
-		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(),
-		FPDUTimeout: m.FPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
+		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.Limit(),
+		FPDUTimeout: m.FPDUTimeout.Limit(), CloseTimeout: m.CloseTimeout.D(),
 		Stall: now.Daemon.Stall.D(), Log: dev.log,
-	}
-	if o.FirstFPDUTimeout == 0 {
-		o.FirstFPDUTimeout = core.Never
-	}
-	if o.FPDUTimeout == 0 {
-		o.FPDUTimeout = core.Never
 	}
 	dev.allow.Store(&c.Allow)
 	if c.PortMapper == config.PortMapperAsk {

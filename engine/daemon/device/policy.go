@@ -69,12 +69,8 @@ func PeerRule(cfg *config.Loaded, a netip.Addr) budget.PeerRule {
 
 // keepalive returns peers.keepalive in the form of the engine: a silent peer is dropped after twice that time.
 func keepalive(p *config.Peers) core.Keepalive {
-	k := core.Keepalive{Idle: p.Keepalive.D(), Probes: keepaliveProbes,
+	return core.Keepalive{Idle: p.Keepalive.Limit(), Probes: keepaliveProbes,
 		Interval: max(p.Keepalive.D()/keepaliveProbes, time.Second)}
-	if k.Idle == 0 {
-		k.Idle = core.Never
-	}
-	return k
 }
 
 // keepaliveProbes is the number of probes that a silent peer may leave unanswered.

@@ -93,7 +93,7 @@ func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 	if slot == nil {
 		atomic.StoreUint32(c.ring.State(), control.StateOverrun)
 	} else {
-		control.PutCompletion(slot, q.number, v)
+		control.PutCompletion(slot, q.number, &v.Completion)
 		c.ring.Publish()
 		c.count.Add(1)
 	}

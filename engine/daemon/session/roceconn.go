@@ -30,7 +30,7 @@ type roceConn struct {
 	ended     bool // completions are no longer held
 	held      []verbs.Completion
 	failure   rdmap.Status  // status of the next flushed send; Success: WR_FLUSH_ERR
-	wait      time.Duration // for an unresponsive peer; 0: forever; see patience
+	wait      time.Duration // for an unresponsive peer; 0: no limit, as of IBV_QP_TIMEOUT; see patience
 	timer     *time.Timer   // of patience; nil: no request is waiting
 	rnrRetry  int           // how often a message waits for a receive; foreverRNR: forever
 	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none

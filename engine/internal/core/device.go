@@ -39,15 +39,15 @@ type Options struct {
 	// StartupTimeout is the time for the MPA exchange. Zero means iwarp.DefaultStartupTimeout.
 	StartupTimeout time.Duration
 	// FirstFPDUTimeout is how long a responder waits for the first FPDU of the initiator. Zero means
-	// iwarp.DefaultFirstFPDUTimeout; Never means no limit.
+	// iwarp.DefaultFirstFPDUTimeout.
 	FirstFPDUTimeout time.Duration
 	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them. Zero
-	// means iwarp.DefaultFPDUTimeout; Never means no limit.
+	// means iwarp.DefaultFPDUTimeout.
 	FPDUTimeout time.Duration
 	// CloseTimeout is the time for a Terminate or FIN exchange. Zero means iwarp.DefaultCloseTimeout.
 	CloseTimeout time.Duration
-	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall; Never
-	// means no watchdog.
+	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall,
+	// tick.Forever no watchdog.
 	Stall time.Duration
 	// DSCP is the class of the packets of connections and listeners without their own, 0 to 63.
 	DSCP int
@@ -72,9 +72,6 @@ func (o *Options) Check() error {
 	}
 	return verbs.CheckDSCP(o.DSCP)
 }
-
-// Never means no limit for a duration in Options and Keepalive.
-const Never time.Duration = -1
 
 // driver is one kind of device: it starts connections and listens.
 type driver interface {

@@ -70,7 +70,7 @@ func responder(m *verbs.MPAConfig) startup.Config {
 
 // Keepalive configures TCP keepalive, which detects dead peers. Zero fields mean those of DefaultKeepalive.
 type Keepalive struct {
-	// Idle is the silence before the first probe. Never means no probes.
+	// Idle is the silence before the first probe. tick.Forever means no probes.
 	Idle time.Duration
 	// Interval is the time between two unanswered probes.
 	Interval time.Duration

@@ -203,8 +203,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	if c.Op == rdmap.WRRecv {
 		cq = q.recv
 	}
-	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
-		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
+	q.comp = verbs.Completion{Completion: *c, QP: q}
 	if !cq.push(&q.comp, q.shard.Load()) {
 		q.overran = true
 	}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"xwarp/ddp/rdmap"
 	"xwarp/engine/verbs"
 )
 
@@ -34,7 +35,7 @@ func TestResizeUnderLoad(t *testing.T) {
 		for id := uint64(0); id < total; {
 			d.shards[0].Call(func() { // a worker's turn
 				for range 50 {
-					c.push(&verbs.Completion{ID: id}, nil)
+					c.push(&verbs.Completion{Completion: rdmap.Completion{ID: id}}, nil)
 					id++
 				}
 			})

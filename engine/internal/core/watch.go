@@ -64,7 +64,7 @@ const DefaultStall = 5 * time.Second
 // watchLoop checks that the workers make progress, until the device is closed.
 func (d *Device) watchLoop() {
 	limit := cmp.Or(d.opt.Stall, DefaultStall)
-	if limit < 0 {
+	if limit == tick.Forever {
 		return
 	}
 	seen := map[*Shard]int64{}

@@ -173,15 +173,13 @@ type share struct {
 	mem   []byte
 	mr    *ddp.MR
 	ends  []*rdmaEnd
-	byQP  map[*rdmap.QP]*rdmaEnd
 }
 
 // newShare creates a share. Its receive queue has buffers of slot bytes each. With 0 buffers, every queue pair has its
 // own receive queue.
 func newShare(s *scenario, h *Host, pool *mpa.Pool, buffers, slot int) *share {
 	stags := rand.New(rand.NewPCG(s.seed, uint64(h.index)<<32+h.incarnations))
-	x := &share{s: s, table: ddp.NewTable(seededRandom{stags}), pool: pool, slot: slot,
-		byQP: map[*rdmap.QP]*rdmaEnd{}}
+	x := &share{s: s, table: ddp.NewTable(seededRandom{stags}), pool: pool, slot: slot}
 	var err error
 	if x.pd, err = x.table.AllocPD(); err != nil {
 		panic(err)
@@ -224,18 +222,7 @@ func (x *share) end(c *rdmaConn, name string, h *Host) *rdmaEnd {
 
 // queues sets the shared objects of e's queue pair.
 func (x *share) queues(e *rdmaEnd, cfg *rdmap.Config) {
-	cfg.Stream, cfg.Completer, cfg.SRQ = e.stream(), x, x.srq
-	x.byQP[&e.qp] = e
-}
-
-// Complete implements rdmap.Completer.
-func (x *share) Complete(c *rdmap.Completion) {
-	e := x.byQP[c.QP]
-	if e == nil {
-		x.s.world.Fail(fmt.Errorf("completion of %v %d for no queue pair", c.Op, c.ID))
-		return
-	}
-	e.Complete(c)
+	cfg.Stream, cfg.SRQ = e.stream(), x.srq
 }
 
 // tidy destroys everything after the end. No queue pair may still refer to a region or to the shared receive queue.
