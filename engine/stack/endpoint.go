@@ -65,39 +65,52 @@ type Timed interface {
 	Deadline() tick.Time
 }
 
-// Endpoint is one connection of a Stack.
+// Endpoint is one connection of a Stack. The worker of the Stack owns it.
 type Endpoint struct {
-	stack        *Stack
-	tuple        tcp.Tuple
-	conn         tcp.Conn
-	upper        Upper
-	src          tcp.Source    // upper
-	runs         tcp.RunSource // upper, or nil if it is none
-	crc          CRCUser       // upper, or nil if it is none
-	timed        Timed         // upper, or nil if it has no timers
-	hop          *hop
-	hopIdx       int // in hop.users
-	frame        template
-	expect       expect
-	flow         *Flow   // nil if not protected
-	rcvEnd       seq.Num // left edge as known to the upper layer
-	started      bool
-	dirty        bool
-	class        *Class // in which it waits to transmit
-	ended        bool
-	abandoned    bool
-	visit        visit
-	steered      bool
-	from         *Listener      // that accepted it
-	young        *list.Element  // in from.young
-	peer         *budget.Charge // nil for connections opened by this host
-	unaAtLastRTO seq.Num        // SndUna at the last retransmission timeout; see revalidateHop
-	serial       uint64         // number of the connection on this stack, in order of creation
+	stack  *Stack
+	tuple  tcp.Tuple
+	conn   tcp.Conn
+	serial uint64 // number of the connection on this stack, in order of creation
 
+	// The upper layer, set by setUpper.
+	upper  Upper
+	src    tcp.Source    // upper
+	runs   tcp.RunSource // upper, or nil if it is none
+	crc    CRCUser       // upper, or nil if it is none
+	timed  Timed         // upper, or nil if it has no timers
+	rcvEnd seq.Num       // left edge as known to the upper layer
+
+	// The state of the connection.
+	started   bool // Upper.Start was called
+	ended     bool // the stack forgets it after the callbacks
+	abandoned bool
+	steered   bool // Config.Steering has its flow
+
+	// Receiving and transmitting frames.
+	frame  template
+	expect expect
+	flow   *Flow // nil if not protected
+
+	// Turns at transmitting.
+	class *Class // in which it waits
+	dirty bool   // it is in Stack.dirty
+	visit visit
+
+	// The next hop, see hop.go.
+	hop          *hop
+	hopIdx       int     // in hop.users
+	unaAtLastRTO seq.Num // SndUna at the last retransmission timeout; see revalidateHop
+
+	// Of connections that a listener accepted.
+	from  *Listener
+	young *list.Element  // in from.young
+	peer  *budget.Charge // nil for connections opened by this host
+
+	// Owned by Stack.timers.
 	timerAt  tick.Time
 	timerIdx int
 
-	counted tally.Counted[tcp.AllCounters] // already counted in stack.totals
+	counted tally.Counted[tcp.AllCounters] // already counted in Stack.totals
 }
 
 // Connect starts an active open to t.Remote; Event reports the outcome to upper. It fails for local reasons: the table

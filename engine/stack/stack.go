@@ -61,60 +61,70 @@ type Config struct {
 	Defect func(d *Defect)
 }
 
-// Stack owns a Port and every connection on it.
+// Stack owns a Port and every connection on it. Its worker owns all fields, except current.
 type Stack struct {
-	cfg        Config
-	port       ring.Port
-	budget     tcp.Budget
+	cfg     Config
+	port    ring.Port
+	current atomic.Pointer[Endpoint] // being served by the worker; nil: none. Any goroutine may read it
+
+	// Connections, listeners and their timers.
 	conns      map[tcp.Tuple]*Endpoint
+	last       *Endpoint   // last one found: segments come in runs
+	begun      uint64      // number of connections so far
+	forgetting []*Endpoint // ended, to be forgotten after the callbacks
+	timers     timers
 	listeners  map[listenKey]*Listener
 	listening  []*Listener
-	hops       map[ip.Addr]*hop
-	idle       idleHops
-	held       int // number of segments waiting for a hop
+	budget     tcp.Budget
 	local      local
-	inbound    map[saKey]inbound
-	outbound   map[saKey]*Flow // the flows that send
-	via        *Flow           // of the segment being processed; nil: not protected
-	now        tick.Time       // of the last round of transmission
-	begun      uint64          // number of connections so far
-	timers     timers
-	flush      flush
-	room       int                   // maximum frame length of the port
-	starved    bool                  // the last round of transmission ended without a free slot
-	starving   int                   // number of consecutive such rounds that sent nothing
-	fetched    int                   // frames in batch not yet received
-	released   bool                  // chunks were released since the last Refill
-	queued     bool                  // replies were passed to the port since the last Flush
-	dirty      fair.Queue[*Endpoint] // connections that want to transmit
-	common     Class                 // connections without SetClass
-	stats      Stats
-	last       *Endpoint   // last one found: segments come in runs
-	forgetting []*Endpoint // ended, to be forgotten after the callbacks
-	totals     tally.Sum[tcp.AllCounters]
-	listened   tcp.ListenCounters // of closed listeners
 
-	current atomic.Pointer[Endpoint] // being served by the worker; nil: none
-	at      int                      // next frame of batch
-	holding int                      // index of the frame being received, plus 1; 0: none
-	slot    uint32                   // slot being filled, if filling
-	filling bool
-	rxLen   int   // bytes of the frame being received
-	round   round // of transmission
+	// Next hops.
+	hops map[ip.Addr]*hop
+	idle idleHops
+	held int // number of segments waiting for a hop
 
-	batch   [MaxBatch]ring.Packet
-	pieces  [ring.MaxFrags + 1][]byte
-	seg     tcp.Segment
-	out     tcp.Out
-	blocks  bool  // the port accepts blocks
-	block   block // of the burst being sent
-	eth     ip.Ethernet
-	ip      ip.Header
-	scratch []byte
-	shown   []byte    // see showReceived
-	tuple   tcp.Tuple // of the segment being processed
-	strayed Stray
-	frags   ip.Reassembler
+	// IPsec.
+	inbound  map[saKey]inbound
+	outbound map[saKey]*Flow // the flows that send
+	via      *Flow           // of the segment being processed; nil: not protected
+
+	// Receiving: the batch, and the frame and segment being processed.
+	batch    [MaxBatch]ring.Packet
+	fetched  int // frames in batch not yet received
+	at       int // next frame of batch
+	holding  int // index of the frame being received, plus 1; 0: none
+	rxLen    int // bytes of the frame being received
+	pieces   [ring.MaxFrags + 1][]byte
+	eth      ip.Ethernet
+	ip       ip.Header
+	seg      tcp.Segment
+	tuple    tcp.Tuple
+	scratch  []byte
+	shown    []byte // see showReceived
+	strayed  Stray
+	frags    ip.Reassembler
+	released bool // chunks were released since the last Refill
+
+	// Transmitting.
+	dirty    fair.Queue[*Endpoint] // connections that want to transmit
+	common   Class                 // connections without SetClass
+	round    round
+	now      tick.Time // of the last round
+	out      tcp.Out
+	room     int    // maximum frame length of the port
+	blocks   bool   // the port accepts blocks
+	block    block  // of the burst being sent
+	slot     uint32 // slot being filled, if filling
+	filling  bool
+	starved  bool // the last round ended without a free slot
+	starving int  // number of consecutive such rounds that sent nothing
+	queued   bool // replies were passed to the port since the last Flush
+	flush    flush
+
+	// Counters.
+	stats    Stats
+	totals   tally.Sum[tcp.AllCounters]
+	listened tcp.ListenCounters // of closed listeners
 }
 
 // ErrConfig is wrapped by New's errors.

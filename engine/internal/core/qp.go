@@ -19,20 +19,28 @@ import (
 
 // QP is verbs.QP of the engine.
 type QP struct {
-	cfg   verbs.QPConfig // complete
-	dev   *Device
-	pd    *PD
-	send  *CQ
-	recv  *CQ
-	srq   *SRQ // nil: none
-	sq    postQueue[postedSend]
-	rq    postQueue[postedRecv]
-	shard atomic.Pointer[Shard] // set once the queue pair has a connection
+	cfg  verbs.QPConfig // complete
+	dev  *Device
+	pd   *PD
+	send *CQ
+	recv *CQ
+	srq  *SRQ // nil: none
 
-	ird, ord int // of the next connection, see SetReadDepth
-	owner    any // see SetOwner
+	// Set before there is a connection.
+	ird, ord   int    // of the next connection, see SetReadDepth
+	owner      any    // see SetOwner
+	onEmpty    func() // see OnEmpty; nil: none
+	waits      bool   // see UsePrivate, like the next three
+	peerAgrees string
+	rnrTimer   uint8
+	onWaits    func(waits bool, timer uint8)
 
+	// Accessed by any goroutine.
+	sq       postQueue[postedSend]
+	rq       postQueue[postedRecv]
 	doorbell Doorbell
+	shard    atomic.Pointer[Shard] // set once the queue pair has a connection
+	conn     atomic.Pointer[Conn]  // the last that was attached
 	close    sync.Once
 	closed   atomic.Bool   // Close was called: posts fail, and Dial must not try again
 	denied   atomic.Uint32 // rights that Allow took away
@@ -53,16 +61,6 @@ type QP struct {
 	downAt  time.Time // when the connection left full operation
 	params  *startup.Params
 	charge  *budget.Charge // of a dialled connection
-
-	conn atomic.Pointer[Conn] // the last that was attached
-
-	onEmpty func() // see OnEmpty; nil: none. Set before there is a connection
-
-	// See UsePrivate. Set before there is a connection.
-	waits      bool
-	peerAgrees string
-	rnrTimer   uint8
-	onWaits    func(waits bool, timer uint8)
 }
 
 var nextStream atomic.Uint64

@@ -24,35 +24,36 @@ func Now() tick.Time { return tick.Time(time.Since(Epoch)) }
 // the worker in two ways: by functions posted to its mailbox, and by doorbells. Everything of a queue pair below its
 // posted requests belongs to exactly one shard.
 type Shard struct {
-	table  *ddp.Table
-	pool   *mpa.Pool
-	thread Worker
+	// Set before the worker starts.
+	dev     *Device
+	thread  Worker
+	index   int              // among the workers that have connections
+	Queue   int              // receive queue of the device; -1 for none
+	TCP     TCP              // the worker's own; nil on the kernel's sockets
+	Serving func() tcp.Tuple // the connection that is or was served last; may be nil
 
+	// The mailbox. hasNew and isEnded are readable without mu.
 	mu      sync.Mutex
-	mail    []func()
-	todo    []func() // owned by the worker: a former mail, of which todo[:done] has run
-	done    int
-	ended   bool
+	mail    []func() // guarded by mu
+	ended   bool     // guarded by mu
 	hasNew  atomic.Bool
-	isEnded atomic.Bool // ended, readable without mu
+	isEnded atomic.Bool
+	rung    atomic.Pointer[Doorbell] // doorbells that were rung, as a stack
 
-	rung atomic.Pointer[Doorbell] // doorbells that were rung, as a stack
-	// Owned by the worker: the doorbells that wait for their turn, and the shares of users.
-	ready  fair.Queue[*Doorbell]
-	Common Share // of objects without a user
-	shares map[any]*Share
+	// Owned by the worker.
+	todo        []func() // a former mail, of which todo[:done] has run
+	done        int
+	table       *ddp.Table
+	pool        *mpa.Pool
+	ready       fair.Queue[*Doorbell] // the doorbells that wait for their turn
+	Common      Share                 // of objects without a user
+	shares      map[any]*Share        // of users
+	Current     panicTarget           // the object being served, which a panic ends; nil: none
+	CheckTables bool                  // there was a panic: the worker must check its tables
+	Consuming   bool                  // the worker is in its consumer's callback
 
-	index     int  // among the workers that have connections
-	Queue     int  // receive queue of the device; -1 for none
-	Consuming bool // the worker is in its consumer's callback
-
-	dev         *Device
-	Current     panicTarget      // the object being served, which a panic ends; nil: none
-	Serving     func() tcp.Tuple // the connection that is or was served last; may be nil
-	CheckTables bool             // there was a panic: the worker must check its tables
-	TCP         TCP              // the worker's own; nil on the kernel's sockets
-	Sums        sums
-	watched
+	Sums    sums // see totals.go
+	watched      // see watch.go
 }
 
 // Doorbell makes the worker call Target.Kick once after one or more rings.
