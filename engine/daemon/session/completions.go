@@ -62,7 +62,7 @@ func (c *cq) push(v *verbs.Completion, on *core.Shard) (kept bool) {
 	if !ok || q.discarded.Load() {
 		return true
 	}
-	if d := q.roce.Load(); d != nil && d.intercept(v) {
+	if h := q.hooks(); h != nil && h.intercept(v) {
 		return true
 	}
 	return c.write(q, v, on)

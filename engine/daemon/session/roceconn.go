@@ -38,7 +38,18 @@ type roceConn struct {
 	lastErr   error         // of the last attempt to connect
 }
 
-// gate says what may be taken from the rings. waiting reports whether the send ring has entries.
+var _ connHooks = (*roceConn)(nil)
+
+// roce returns the roceConn of q, or nil.
+func (q *qp) roce() *roceConn {
+	d, _ := q.hooks().(*roceConn)
+	return d
+}
+
+// splitWrite implements connHooks: the immediate data carries the length of the Write.
+func (d *roceConn) splitWrite(write, imm *rdmap.SendWR) { control.PutWriteLen(write, imm) }
+
+// gate implements connHooks.
 func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +104,7 @@ func (d *roceConn) setConnected() {
 	}
 }
 
-// intercept changes a completion of d's queue pair, or holds it. It runs on workers.
+// intercept implements connHooks: it holds the completions of a lost connection until the peer's time is up.
 func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,9 +155,8 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 	return true
 }
 
-// endQuietly is called when the connection has ended. It returns false if the program must be notified because of a
-// protocol error. A program that moved its queue pair to ERR may have moved it to RESET by now.
-func (d *roceConn) endQuietly(err error) bool {
+// onEnd implements connHooks: the program must be notified of a protocol error only. A program that moved its queue pair to ERR may have moved it to RESET by now.
+func (d *roceConn) onEnd(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)
 		return false
@@ -255,11 +265,8 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q.s.activateLater(q)
 }
 
-// close ends the attempts to connect, and releases the port.
+// close implements connHooks. It also releases the port.
 func (d *roceConn) close() {
-	if d == nil {
-		return
-	}
 	d.cancel()
 	<-d.met
 	d.mu.Lock()

@@ -59,7 +59,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	case control.ToError:
 		return s.failQP(q)
 	}
-	d := q.roce.Load()
+	d := q.roce()
 	if d == nil {
 		return fmt.Errorf("%w: set_state %s: the queue pair is not in RTR", verbs.ErrInvalid,
 			a.State)
@@ -79,7 +79,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 // failQP ends the connection of a queue pair, or the attempt of rdma_cm to connect it, and flushes what is posted. A
 // queue pair that never had a connection gets none.
 func (s *Session) failQP(q *qp) error {
-	if d := q.roce.Load(); d != nil {
+	if d := q.roce(); d != nil {
 		d.flush(rdmap.Success)
 		return nil
 	}
@@ -156,6 +156,7 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	ctx, cancel := context.WithCancel(q.ended)
 	d := &roceConn{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
 	eng := q.eng
+	undo := func() {}
 	s.mu.Lock()
 	err = q.unusedLocked()
 	if err == nil {
@@ -166,14 +167,14 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	}
 	if err == nil {
 		usePrivate(eng, d, a)
-		q.roce.Store(d)
+		undo = q.setHooks(d)
 	}
 	s.mu.Unlock()
 	if err == nil && pair.IsSelf() {
 		err = q.makeTwin(d, a)
 	}
 	if err != nil {
-		q.roce.CompareAndSwap(d, nil)
+		undo()
 		cancel()
 		closePort()
 		return err
