@@ -77,7 +77,7 @@ func (h *host) Forget(ip.Addr)      {}
 func (h *host) Established(*iwarp.Conn, *startup.Params) { h.up = true }
 func (h *host) Disconnected(_ *iwarp.Conn, err error)    { h.ended = errors.Join(errEnded, err) }
 func (h *host) Closed(_ *iwarp.Conn, err error)          { h.ended = errors.Join(errEnded, err) }
-func (h *host) PullPosted()                              {}
+func (h *host) TakePosted()                              {}
 func (h *host) handler(*rdmap.Completion)                { h.done++ }
 
 // asker accepts every request.

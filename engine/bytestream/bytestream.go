@@ -70,7 +70,7 @@ type Stream struct {
 	wake     func()
 }
 
-// New returns a Stream for Stack.Connect or ListenConfig.Accept. wake must make the stack's thread call Kick soon.
+// New returns a Stream for Stack.Connect or ListenConfig.Accept. wake must make the stack's thread call Wake soon.
 func New(cfg Config, wake func(*Stream)) *Stream {
 	cfg.SendBuffer = cmp.Or(cfg.SendBuffer, DefaultBuffer)
 	cfg.RecvBuffer = cmp.Or(cfg.RecvBuffer, DefaultBuffer)
@@ -79,8 +79,8 @@ func New(cfg Config, wake func(*Stream)) *Stream {
 	return s
 }
 
-// Kick runs on the stack's thread after wake: the consumer read, wrote or shut down.
-func (s *Stream) Kick() {
+// Wake runs on the stack's thread after wake: the consumer read, wrote or shut down.
+func (s *Stream) Wake() {
 	if s.ep != nil {
 		s.ep.Wake()
 	}

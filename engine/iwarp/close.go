@@ -35,7 +35,7 @@ func (c *Conn) abort(why event, now tick.Time) {
 
 // Settle does the work that the layers requested since the last call. The transport calls it before it transmits.
 func (c *Conn) Settle(now tick.Time) {
-	c.cfg.Handler.PullPosted()
+	c.cfg.Handler.TakePosted()
 	if c.state == open && c.rcv.Waiting() { // receives may have been posted
 		c.Advance(c.rcvNxt)
 		if c.finWaits && !c.rcv.Waiting() {

@@ -39,8 +39,8 @@ type Handler interface {
 	Established(c *Conn, p *startup.Params)
 	// Disconnected reports that the queue pair left RTS. Posted requests have been completed or flushed.
 	Disconnected(c *Conn, err error)
-	// PullPosted moves posted work requests into the queue pair. It is called before each round of transmission.
-	PullPosted()
+	// TakePosted moves posted work requests into the queue pair. It is called before each round of transmission.
+	TakePosted()
 	// Closed reports that the connection has ended. err is nil after a graceful close.
 	Closed(c *Conn, err error)
 }

@@ -49,7 +49,7 @@ func (d *side) Request(*Conn, *startup.Request)    { d.called("Request") }
 func (d *side) Established(*Conn, *startup.Params) { d.up = true; d.called("Established") }
 func (d *side) Disconnected(*Conn, error)          { d.called("Disconnected") }
 func (d *side) called(what string)                 { d.calls = append(d.calls, what) }
-func (d *side) PullPosted()                        {}
+func (d *side) TakePosted()                        {}
 func (d *side) Closed(_ *Conn, err error)          { d.closed = err; d.called("Closed") }
 func (d *side) answer(ird, ord uint16) (*rdmap.QP, startup.Answer) {
 	return &d.qp, startup.Answer{IRD: ird, ORD: ord}

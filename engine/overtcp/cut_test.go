@@ -103,7 +103,7 @@ func (h *hearer) Request(s *iwarp.Conn, _ *startup.Request) {
 }
 func (h *hearer) Established(*iwarp.Conn, *startup.Params) { h.up = true }
 func (h *hearer) Disconnected(*iwarp.Conn, error)          {}
-func (h *hearer) PullPosted()                              {}
+func (h *hearer) TakePosted()                              {}
 func (h *hearer) Closed(_ *iwarp.Conn, err error)          { h.closed, h.err = true, err }
 
 // hosts is a talker and a hearer on two stacks, and the wire between them.

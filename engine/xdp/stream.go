@@ -96,7 +96,7 @@ func (s *socket) Unread() int { return s.bytes.Unread() }
 // streamDoorbell is the owner of a stream's doorbell.
 type streamDoorbell struct{ *socket }
 
-func (s streamDoorbell) Kick(*core.Shard) int { s.bytes.Kick(); return 1 }
+func (s streamDoorbell) TakePosted(*core.Shard) int { s.bytes.Wake(); return 1 }
 
 func (streamDoorbell) DoorbellClass(l *core.Shard) *fair.Class[*core.Doorbell] {
 	return &l.Common.Doorbells

@@ -221,10 +221,10 @@ func (c *Conn) Disconnected(s *iwarp.Conn, err error) {
 	c.qp.markDisconnected(err)
 }
 
-// PullPosted implements iwarp.Handler.
-func (c *Conn) PullPosted() {
+// TakePosted implements iwarp.Handler.
+func (c *Conn) TakePosted() {
 	if c.qp != nil {
-		c.qp.pullPosted()
+		c.qp.takeUnrung()
 	}
 }
 

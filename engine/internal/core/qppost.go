@@ -98,11 +98,11 @@ func (q *QP) onConsumerThread(queue int) bool {
 		q.hasReached(lifeEstablished) && q.iw != nil
 }
 
-// Kick implements doorbellTarget. The queue pair may have moved to another worker since the doorbell was rung.
-func (q qpDoorbell) Kick(s *Shard) (taken int) {
+// TakePosted implements doorbellTarget. The queue pair may have moved to another worker since the doorbell was rung.
+func (q qpDoorbell) TakePosted(s *Shard) (taken int) {
 	switch owner := q.shard.Load(); owner {
 	case s:
-		taken, _ = q.drainPosted()
+		taken, _ = q.takePosted()
 		if q.iw != nil {
 			q.iw.Wake()
 		}
@@ -113,9 +113,9 @@ func (q qpDoorbell) Kick(s *Shard) (taken int) {
 	return taken
 }
 
-// drainPosted moves posted requests into the protocol as far as that has room, up to the limit of a visit. When there
+// takePosted moves posted requests into the protocol as far as that has room, up to the limit of a visit. When there
 // may be more, it requeues the doorbell. It runs on the worker.
-func (q *QP) drainPosted() (taken int, more bool) {
+func (q *QP) takePosted() (taken int, more bool) {
 	s := q.shard.Load()
 	if !q.hasReached(lifeEstablished) || s == nil {
 		return 0, false
@@ -125,7 +125,7 @@ func (q *QP) drainPosted() (taken int, more bool) {
 		most = math.MaxInt
 	}
 	taken = q.rdma.ExecuteLocals(most)
-	taken += q.drainRecvs(most - taken)
+	taken += q.takeRecvs(most - taken)
 	for p := q.sq.peek(); p != nil && taken < most && q.postToRDMAP(&p.SendWR); p = q.sq.peek() {
 		q.sq.advance()
 		taken++
@@ -136,8 +136,8 @@ func (q *QP) drainPosted() (taken int, more bool) {
 	return taken, more
 }
 
-// drainRecvs moves up to most posted receives into the protocol, and returns how many.
-func (q *QP) drainRecvs(most int) (taken int) {
+// takeRecvs moves up to most posted receives into the protocol, and returns how many.
+func (q *QP) takeRecvs(most int) (taken int) {
 	for p := q.rq.peek(); p != nil && taken < most && q.recvToRDMAP(&p.RecvWR); p = q.rq.peek() {
 		q.rq.advance()
 		taken++
@@ -180,7 +180,7 @@ func (q *QP) refill() {
 	if q.onEmpty != nil {
 		q.onEmpty()
 	}
-	q.drainRecvs(loneLimits.visit)
+	q.takeRecvs(loneLimits.visit)
 }
 
 // recvToRDMAP is postToRDMAP for a receive.
@@ -212,12 +212,12 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	}
 }
 
-// pullPosted takes posted requests, unless their doorbell has its turn soon, and fails q after a completion queue
+// takeUnrung takes posted requests, unless their doorbell has its turn soon, and fails q after a completion queue
 // overrun. It runs on the worker before the connection transmits.
-func (q *QP) pullPosted() {
+func (q *QP) takeUnrung() {
 	if q.doorbell.queuedOn.Load() == nil &&
 		(q.sq.len() > 0 || q.rq.len() > 0 || q.rdma.HasWaitingLocals()) {
-		q.drainPosted()
+		q.takePosted()
 	}
 	if q.overran {
 		q.overran = false

@@ -88,7 +88,7 @@ func (q *QP) bind(s *Shard) error {
 	s.Sums.addQP(q)
 	s.enterShare(q)
 	q.shard.Store(s)
-	q.drainPosted()
+	q.takePosted()
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (q *QP) markEstablished(p *startup.Params) {
 	q.params = p
 	q.mu.Unlock()
 	q.reach(lifeEstablished)
-	q.drainPosted()
+	q.takePosted()
 }
 
 // markDisconnected is called when the connection left full operation, or will never reach it; err is the cause, nil for
@@ -185,7 +185,7 @@ func (q *QP) markDisconnected(err error) {
 	}
 	q.mu.Unlock()
 	if q.reach(lifeDisconnected) {
-		q.drainPosted()
+		q.takePosted()
 	}
 }
 
@@ -201,7 +201,7 @@ func (q *QP) markGone(err error) {
 	if q.shard.Load() != nil && q.rdma.State() == rdmap.Idle {
 		q.rdma.Abort()
 	}
-	q.drainPosted()
+	q.takePosted()
 }
 
 // finishGone wakes the goroutines that wait for the end of the connection, and releases its charge.
@@ -236,7 +236,7 @@ func (q *QP) free() {
 	}
 	s := q.shard.Load()
 	for more := true; more; {
-		if _, more = q.drainPosted(); more && s.Post(q.free) {
+		if _, more = q.takePosted(); more && s.Post(q.free) {
 			return
 		}
 	}
@@ -253,7 +253,7 @@ func (q *QP) Disconnect() error {
 	return q.call(func() {
 		if q.hasReached(lifeAttached) && !q.hasReached(lifeGone) {
 			q.iw.Disconnect(Now())
-			q.drainPosted()
+			q.takePosted()
 			q.iw.Wake()
 		}
 	})
@@ -375,7 +375,7 @@ func (q *QP) closeIdle() bool {
 		return false
 	}
 	q.iw.Disconnect(Now())
-	q.drainPosted()
+	q.takePosted()
 	q.iw.Wake()
 	return true
 }

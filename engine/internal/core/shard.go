@@ -56,7 +56,7 @@ type Shard struct {
 	watched      // see watch.go
 }
 
-// Doorbell makes the worker call Target.Kick once after one or more rings.
+// Doorbell makes the worker call Target.TakePosted once after one or more rings.
 type Doorbell struct {
 	Target   doorbellTarget
 	rung     atomic.Bool // it is in Shard.rung
@@ -67,9 +67,9 @@ type Doorbell struct {
 // doorbellTarget is a queue pair or a byte stream.
 type doorbellTarget interface {
 	panicTarget
-	// Kick serves the target once, for a bounded time, and returns the number of work requests taken. It runs on the
+	// TakePosted serves the target once, for a bounded time, and returns the number of work requests taken. It runs on the
 	// worker of s.
-	Kick(s *Shard) (taken int)
+	TakePosted(s *Shard) (taken int)
 	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of s.
 	DoorbellClass(s *Shard) *fair.Class[*Doorbell]
 }
@@ -226,10 +226,10 @@ func (s *Shard) serveDoorbells(left *int) {
 		if !ok {
 			return
 		}
-		*left-- // before Kick, so that a panic counts, too
+		*left-- // before TakePosted, so that a panic counts, too
 		b.queuedOn.CompareAndSwap(s, nil)
 		s.Current = b.Target
-		*left -= max(b.Target.Kick(s)-1, 0)
+		*left -= max(b.Target.TakePosted(s)-1, 0)
 	}
 }
 

@@ -78,7 +78,7 @@ func receive(g *greedy) error { return g.PostRecv(&verbs.RecvWR{}) }
 // TestTurnIsBounded: however much a program posts, one turn of its worker ends, and later turns continue with the rest.
 func TestTurnIsBounded(t *testing.T) {
 	work := func(g *greedy) { g.dev.shards[0].RunPosted() }
-	pull := func(g *greedy) { g.pullPosted() }
+	pull := func(g *greedy) { g.takeUnrung() }
 	for name, tc := range map[string]struct {
 		again  func(g *greedy) error
 		dead   bool // the connection has ended

@@ -186,7 +186,7 @@ func (h *ours) close() { h.stk.Close(h.clock) }
 func (h *ours) stream() *bytestream.Stream {
 	b := bytestream.Config{RecvBuffer: h.cfg.RcvSpaceMax, SendBuffer: h.opt.SndBuf,
 		Nagle: h.opt.Nagle}
-	return bytestream.New(b, func(s *bytestream.Stream) { s.Kick() })
+	return bytestream.New(b, func(s *bytestream.Stream) { s.Wake() })
 }
 
 func (h *ours) listen(backlog int) string {

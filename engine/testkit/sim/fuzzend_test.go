@@ -182,7 +182,7 @@ func (e *fuzzEnd) dial() {
 	e.host.Wake()
 }
 
-// Request, Established, Disconnected, PullPosted and Closed implement iwarp.Handler.
+// Request, Established, Disconnected, TakePosted and Closed implement iwarp.Handler.
 func (c *fuzzConn) Request(s *iwarp.Conn, _ *startup.Request) {
 	if err := s.Accept(&c.qp, startup.Answer{IRD: 4, ORD: 4}); err != nil &&
 		!errors.Is(err, iwarp.ErrNotAsked) {
@@ -236,7 +236,7 @@ func (c *fuzzConn) Established(*iwarp.Conn, *startup.Params) {
 }
 
 func (c *fuzzConn) Disconnected(*iwarp.Conn, error) {}
-func (c *fuzzConn) PullPosted()                     {}
+func (c *fuzzConn) TakePosted()                     {}
 
 func (c *fuzzConn) Closed(*iwarp.Conn, error) {
 	if !c.open {

@@ -263,8 +263,8 @@ func (e *rdmaEnd) Disconnected(_ *iwarp.Conn, err error) {
 	}
 }
 
-// PullPosted implements iwarp.Handler. It is a no-op, since pump posts to the queue pair itself.
-func (e *rdmaEnd) PullPosted() {}
+// TakePosted implements iwarp.Handler. It is a no-op, since pump posts to the queue pair itself.
+func (e *rdmaEnd) TakePosted() {}
 
 // Closed implements iwarp.Handler.
 func (e *rdmaEnd) Closed(_ *iwarp.Conn, err error) {
