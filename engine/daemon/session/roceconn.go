@@ -155,7 +155,8 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 	return true
 }
 
-// onEnd implements connHooks: the program must be notified of a protocol error only. A program that moved its queue pair to ERR may have moved it to RESET by now.
+// onEnd implements connHooks: the program must be notified of a protocol error only. A program that moved its queue
+// pair to ERR may have moved it to RESET by now.
 func (d *roceConn) onEnd(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)

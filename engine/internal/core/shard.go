@@ -67,8 +67,8 @@ type Doorbell struct {
 // doorbellTarget is a queue pair or a byte stream.
 type doorbellTarget interface {
 	panicTarget
-	// TakePosted serves the target once, for a bounded time, and returns the number of work requests taken. It runs on the
-	// worker of s.
+	// TakePosted serves the target once, for a bounded time, and returns the number of work requests taken. It runs on
+	// the worker of s.
 	TakePosted(s *Shard) (taken int)
 	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of s.
 	DoorbellClass(s *Shard) *fair.Class[*Doorbell]
