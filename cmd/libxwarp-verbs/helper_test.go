@@ -92,6 +92,12 @@ type end struct {
 	env     []string // of programs
 }
 
+// values returns a part's counters of the daemon's device.
+func (e *end) values(part string) map[string]uint64 {
+	s := e.daemon.Snapshot()
+	return s.Statistics.Values(s.Devices[0].Name, part)
+}
+
 // pair creates two hosts, each with a daemon. Tests with their own hosts run in parallel.
 func pair(t *testing.T) (a, b *end) { return pairOn(t, "xdp") }
 

@@ -96,9 +96,9 @@ func TestKilled(t *testing.T) {
 	}
 	for _, e := range []*end{a, b} {
 		e.wait(t, "sessions", func(s control.Snapshot) bool { return len(s.Sessions) == 0 })
-		for kind, n := range e.daemon.Snapshot().Users[0].Used {
-			if n != 0 {
-				t.Errorf("%d %s are left over", n, kind)
+		for _, u := range e.daemon.Snapshot().Users {
+			if u.Used != 0 {
+				t.Errorf("%d %s are left over", u.Used, u.Resource)
 			}
 		}
 	}

@@ -102,9 +102,9 @@ func TestRDMATool(t *testing.T) {
 		conn[0]["src-addr"] != q.Local.String() || conn[0]["dst-addr"] != q.Remote.String() {
 		t.Errorf("the connection is %v", conn)
 	}
-	before := a.daemon.Snapshot().Devices[0].Totals.RDMA
+	before := a.values("rdma")
 	stat := a.rdma(t, "statistic show link xwarp_eth0/1")[0]
-	after := a.daemon.Snapshot().Devices[0].Totals.RDMA
+	after := a.values("rdma")
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		n, err := strconv.ParseUint(stat[name], 10, 64)
 		if err != nil || n < before[name] || n > after[name] {

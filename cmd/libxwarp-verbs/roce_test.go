@@ -116,7 +116,7 @@ func TestPeerKilled(t *testing.T) {
 	c := a.start(t, line+" @", b)
 	a.until(t, c, "writes", func() bool {
 		list := b.daemon.Snapshot().QPs
-		return len(list) == 1 && list[0].Counters["payload_in"] > 0
+		return len(list) == 1 && list[0].RDMA["payload_in"] > 0
 	})
 	s.Process.Kill()
 	if out := c.end(t); c.err == nil || !strings.Contains(out, "Failed status 12") {

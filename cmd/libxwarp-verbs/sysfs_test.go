@@ -89,7 +89,7 @@ func TestNodeExporter(t *testing.T) {
 		return slices.Equal(got, want)
 	})
 	port := `{device="xwarp_eth0",port="1"} `
-	total := a.daemon.Snapshot().Devices[0].Totals.RDMA
+	total := a.values("rdma")
 	for _, line := range []string{
 		fmt.Sprintf(`node_infiniband_info{board_id="xwarp",device="xwarp_eth0",`+
 			`firmware_version="%d",hca_type="xwarp"} 1`, control.Version),

@@ -265,15 +265,16 @@ func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	t.Helper()
 	s := snapshotOf(t, h.socket)
 	const slack = 64 << 10
-	n := s.Devices[0].Totals.RDMA
+	n := s.Statistics.Values(s.Devices[0].Name, "rdma")
 	if got := int(n["payload_out"]); got < sent || got > sent+slack {
 		t.Errorf("%d bytes were sent, want %d and the commands' own messages", got, sent)
 	}
 	if got := int(n["payload_in"]); got < received || got > received+slack {
 		t.Errorf("%d bytes were received, want %d and the commands' own messages", got, received)
 	}
-	if len(s.Devices[0].Unowned) > 0 {
-		t.Errorf("frames on queues without an owner: %v", s.Devices[0].Unowned)
+	if s.Devices[0].Unowned > 0 {
+		t.Errorf("frames on queues without an owner: %d on %v", s.Devices[0].Unowned,
+			s.Devices[0].Lost)
 	}
 }
 
@@ -286,7 +287,7 @@ func snapshotOf(t *testing.T, socket string) control.Snapshot {
 	}
 	defer dev.Close()
 	s, err := dev.Snapshot(t.Context())
-	if err != nil || len(s.Devices) != 1 || s.Devices[0].Totals == nil {
+	if err != nil || len(s.Devices) != 1 || s.Devices[0].Error != "" {
 		t.Fatalf("snapshot: %+v, %v", s, err)
 	}
 	return s

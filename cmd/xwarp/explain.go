@@ -68,6 +68,15 @@ func newExplain(*global) *cobra.Command {
 	return cmd
 }
 
+// each converts each element of a list. The result is never nil.
+func each[T, R any](list []T, convert func(*T) R) []R {
+	all := make([]R, len(list))
+	for i := range list {
+		all[i] = convert(&list[i])
+	}
+	return all
+}
+
 // listCodes formats one line per code, grouped by kind.
 func listCodes(entries []explain.Entry) string {
 	var b strings.Builder

@@ -10,6 +10,7 @@ import (
 
 	"xwarp/bench/demo"
 	"xwarp/cmd/xwarp/bench"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/view"
 )
 
@@ -22,7 +23,7 @@ var documents = []struct {
 	{"xwarp demo --json", demo.Result{}},
 	{"xwarp serve --json, one object per line", serveEvent{}},
 	{"xwarp cp --json", cpResult{}},
-	{"xwarp status --json", view.Status{}},
+	{"xwarp status --json", control.Status{}},
 	{"xwarp resource show --json", resourceInfo{}},
 	{"xwarp link show --json", linkInfo{}},
 	{"xwarp dev show --json", devInfo{}},

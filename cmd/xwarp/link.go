@@ -17,7 +17,7 @@ type linkInfo struct {
 }
 
 type linkRow struct {
-	onLink
+	control.Port
 	State    string `json:"state" doc:"ACTIVE, DOWN, or NOP if the interface is not visible here"`
 	Physical string `json:"physical_state" doc:"LINK_UP, DISABLED (the interface is down), POLLING (no carrier) or NOP"`
 	Netdev   string `json:"netdev" doc:"network interface"`
@@ -30,7 +30,7 @@ type devInfo struct {
 }
 
 type devRow struct {
-	onDevice
+	control.Place
 	NodeType  string `json:"node_type" doc:"rnic: an iWARP device"`
 	Firmware  string `json:"fw" doc:"version of the daemon"`
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
@@ -46,7 +46,7 @@ func newLink(*global) *cobra.Command {
 			v := linkInfo{document: document{1, "link"}, Links: []linkRow{}}
 			for i := range s.Devices {
 				if d := &s.Devices[i]; only == "" || only == d.Name {
-					v.Links = append(v.Links, makeLink(i, d))
+					v.Links = append(v.Links, makeLink(portOf(s, d.Name), d))
 				}
 			}
 			return v
@@ -59,7 +59,7 @@ func newDev(*global) *cobra.Command {
 		v := devInfo{document: document{1, "dev"}, Devices: []devRow{}}
 		for i := range s.Devices {
 			if d := &s.Devices[i]; only == "" || only == d.Name {
-				v.Devices = append(v.Devices, devRow{onDevice{i, d.Name}, "rnic", s.Version,
+				v.Devices = append(v.Devices, devRow{portOf(s, d.Name).Place, "rnic", s.Version,
 					d.Transport, d.XDPMode, d.Copy, d.MTU, d.Queues})
 			}
 		}
@@ -100,8 +100,8 @@ func newPlace[T any](name, short, arg string, make func(*control.Snapshot, strin
 }
 
 // makeLink reads the state of the interface in this network namespace. The daemon's may be another one.
-func makeLink(index int, d *control.DeviceState) linkRow {
-	r := linkRow{onLink{onDevice{index, d.Name}, 1}, "NOP", "NOP", d.Interface, 0}
+func makeLink(port control.Port, d *control.DeviceState) linkRow {
+	r := linkRow{port, "NOP", "NOP", d.Interface, 0}
 	if r.Netdev == "" {
 		r.Netdev = d.Name
 	}

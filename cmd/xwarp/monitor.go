@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/view"
 )
 
 // change is one line of the output of monitor.
@@ -62,42 +60,42 @@ event of the daemon: connections as RDMA_CM events, failed work requests as IBV_
 // objects returns all objects of a snapshot by a unique key.
 func objects(s *control.Snapshot) map[string]change {
 	m := map[string]change{}
-	add := func(kind string, o control.Owner, object, state, err string) {
+	add := func(kind, device string, o control.Owner, object, state, err string) {
 		text := fmt.Sprintf("session %d %s", o.Session, object)
 		if o.Export != "" {
 			text = fmt.Sprintf("export %s %s", o.Export, object)
 		}
-		m[kind+" "+o.Device+" "+text] = change{Kind: kind, Device: o.Device, Object: text,
+		m[kind+" "+device+" "+text] = change{Kind: kind, Device: device, Object: text,
 			State: state, Error: err}
 	}
 	for _, p := range s.Sessions {
-		add("session", p.Owner, fmt.Sprintf("program %q uid %d pid %d", p.Program, p.UID, p.Pid),
+		add("session", p.Device, p.Owner, fmt.Sprintf("program %q uid %d pid %d", p.Program, p.UID, p.Pid),
 			"", "")
 	}
 	for _, p := range s.PDs {
-		add("pd", p.Owner, fmt.Sprintf("pdn %d", p.Handle), "", "")
+		add("pd", p.Device, p.Owner, fmt.Sprintf("pdn %d", p.Handle), "", "")
 	}
 	for _, r := range s.MRs {
-		add("mr", r.Owner, fmt.Sprintf("mrn %d mrlen %d", r.Handle, r.Length), "", "")
+		add("mr", r.Device, r.Owner, fmt.Sprintf("mrn %d mrlen %d", r.Handle, r.Length), "", "")
 	}
 	for _, w := range s.MWs {
-		add("mw", w.Owner, fmt.Sprintf("mwn %d", w.Handle), "", "")
+		add("mw", w.Device, w.Owner, fmt.Sprintf("mwn %d", w.Handle), "", "")
 	}
 	for _, c := range s.CQs {
-		add("cq", c.Owner, fmt.Sprintf("cqn %d cqe %d", c.Handle, c.Depth), "", "")
+		add("cq", c.Device, c.Owner, fmt.Sprintf("cqn %d cqe %d", c.Handle, c.Depth), "", "")
 	}
 	for _, q := range s.SRQs {
-		add("srq", q.Owner, fmt.Sprintf("srqn %d max_wr %d", q.Handle, q.Depth), "", "")
+		add("srq", q.Device, q.Owner, fmt.Sprintf("srqn %d max_wr %d", q.Handle, q.Depth), "", "")
 	}
 	for _, l := range s.Listeners {
-		add("listener", l.Owner, fmt.Sprintf("listenern %d address %s", l.Handle, l.Addr), "", "")
+		add("listener", l.Device, l.Owner, fmt.Sprintf("listenern %d address %s", l.Handle, l.Addr), "", "")
 	}
 	for _, q := range s.QPs {
 		object := fmt.Sprintf("qpn %d", q.Handle)
 		if q.Export != "" {
-			object = "remote " + view.Address(q.Remote)
+			object = "remote " + q.Remote.String()
 		}
-		add("qp", q.Owner, object, q.State, q.Error)
+		add("qp", q.Device, q.Owner, object, q.State, q.Error)
 	}
 	return m
 }
@@ -133,14 +131,13 @@ func compare(before, now map[string]change) (list []change) {
 func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []change) {
 	for i := range s.Devices {
 		d := &s.Devices[i]
-		drops := view.Drops(d)
-		for _, cause := range slices.Sorted(maps.Keys(drops)) {
-			key := d.Name + " " + cause
-			if n := drops[cause] - min(seen[key], drops[cause]); n > 0 && !first {
+		for _, c := range d.Dropped {
+			key := d.Name + " " + c.Cause
+			if n := c.Frames - min(seen[key], c.Frames); n > 0 && !first {
 				list = append(list, change{Change: "drop", Kind: "device", Device: d.Name,
-					Object: d.Name, Cause: cause, Frames: n})
+					Object: d.Name, Cause: c.Cause, Frames: n})
 			}
-			seen[key] = drops[cause]
+			seen[key] = c.Frames
 		}
 	}
 	return list

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"fmt"
 	"net"
 	"reflect"
@@ -142,17 +143,15 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		return usagef("%q is %s; the devices are %v", name, f.unknown, names)
 	}
 	f.device = found
-	s.QPs, s.CQs, s.SRQs = onlyOn(s.QPs, found), onlyOn(s.CQs, found), onlyOn(s.SRQs, found)
-	s.MRs, s.MWs, s.PDs = onlyOn(s.MRs, found), onlyOn(s.MWs, found), onlyOn(s.PDs, found)
-	s.Listeners, s.Sessions = onlyOn(s.Listeners, found), onlyOn(s.Sessions, found)
+	s.QPs, s.CQs = control.On(found, s.QPs), control.On(found, s.CQs)
+	s.SRQs, s.PDs = control.On(found, s.SRQs), control.On(found, s.PDs)
+	s.MRs, s.MWs = control.On(found, s.MRs), control.On(found, s.MWs)
+	s.Listeners, s.Sessions = control.On(found, s.Listeners), control.On(found, s.Sessions)
+	s.SAs, s.Statistics = control.On(found, s.SAs), control.On(found, s.Statistics)
 	s.Exports = slices.DeleteFunc(s.Exports, func(e control.ExportState) bool {
 		return e.Device != found
 	})
 	return nil
-}
-
-func onlyOn[T interface{ Place() string }](list []T, device string) []T {
-	return slices.DeleteFunc(list, func(v T) bool { return v.Place() != device })
 }
 
 // apply removes the rows that do not match the filters.
@@ -182,12 +181,22 @@ func (f *filters) match(row reflect.Value) bool {
 
 // matches compares a number with a list of numbers and ranges, and other values as text without case.
 func matches(v reflect.Value, want string) bool {
-	text := fmt.Sprint(v.Interface())
+	text := valueText(v)
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return strings.EqualFold(text, want)
 	}
 	return ranges.Contain(want, n)
+}
+
+// valueText formats a value as its JSON does.
+func valueText(v reflect.Value) string {
+	v = reflect.Indirect(v)
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		b, _ := m.MarshalText() // addresses and times: cannot fail
+		return string(b)
+	}
+	return fmt.Sprint(v.Interface())
 }
 
 // walkRow calls f for each field of a row, including those of embedded structs.
@@ -199,7 +208,7 @@ func walkRow(row reflect.Value, f func(name string, v reflect.Value, omitempty b
 			continue
 		}
 		name, opts, _ := strings.Cut(field.Tag.Get("json"), ",")
-		f(name, row.Field(i), strings.Contains(opts, "omitempty"))
+		f(name, row.Field(i), strings.HasPrefix(opts, "omit"))
 	}
 }
 
@@ -234,9 +243,11 @@ func completeLink(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	case len(args)%2 == 0:
 		return []string{"link", "dev"}, noFiles
 	case args[len(args)-1] == "link":
-		return each(interfaces(), func(n *string) string {
-			return *n + "/1"
-		}), noFiles
+		ports := interfaces()
+		for i := range ports {
+			ports[i] += "/1"
+		}
+		return ports, noFiles
 	}
 	return interfaces(), noFiles
 }

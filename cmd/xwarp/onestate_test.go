@@ -3,26 +3,31 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/view"
 )
 
 // onlyIn has the fields of a status that one of its renderers leaves out, by "text KEY" or "page KEY", with the reason.
 var onlyIn = map[string]string{
 	"page command":                 "for programs",
 	"page cq":                      "xwarp resource show",
+	"page flushes":                 "xwarp status --json",
+	"page ifindex":                 "xwarp link",
+	"page interface":               "xwarp link",
 	"page ipsec":                   "xwarp status lists SAs",
 	"page listener":                "xwarp resource show",
 	"page live":                    "tuning: xwarp status --json",
 	"page mr":                      "xwarp resource show",
 	"page mw":                      "xwarp resource show",
 	"page partial_checksum_frames": "in the events",
+	"page path":                    "xwarp status --json",
 	"page pd":                      "xwarp resource show",
 	"page qp":                      "the table of connections",
 	"page rdma_rx_bytes":           "a plot",
@@ -32,16 +37,22 @@ var onlyIn = map[string]string{
 	"page rx_grown":                "tuning: xwarp status --json",
 	"page rx_offered":              "tuning: xwarp status --json",
 	"page schema":                  "for programs",
+	"page segments":                "tuning: xwarp status --json",
 	"page srq":                     "xwarp resource show",
 	"page transmit":                "named by way",
 	"text command":                 "for programs",
 	"text device":                  "the heading names it",
+	"text flushes":                 "xwarp status --json",
+	"text ifindex":                 "xwarp link",
+	"text interface":               "xwarp link",
 	"text memory":                  "of exports of memory",
 	"text mw":                      "xwarp resource show",
+	"text path":                    "xwarp status --json",
 	"text rejected":                "xwarp statistic show",
 	"text rx_grown":                "tuning: --json has it",
 	"text rx_offered":              "tuning: --json has it",
 	"text schema":                  "for programs",
+	"text segments":                "tuning: xwarp status --json",
 	"text srq":                     "xwarp resource show",
 }
 
@@ -53,11 +64,17 @@ func TestStatusIsShownEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(b)
-	s := view.Status{Devices: make([]view.Device, 1), Exports: make([]view.Export, 1)}
+	s := control.Status{Devices: make([]control.DeviceState, 1),
+		Exports: make([]control.ExportState, 1)}
 	var values []struct{ key, value string }
 	n := 7000
-	fill := func(v reflect.Value) {
+	var fill func(v reflect.Value)
+	fill = func(v reflect.Value) {
 		for i := range v.NumField() {
+			if v.Type().Field(i).Anonymous {
+				fill(v.Field(i))
+				continue
+			}
 			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			n++
 			value := fmt.Sprint(n)
@@ -76,11 +93,24 @@ func TestStatusIsShownEverywhere(t *testing.T) {
 				f.SetBool(true)
 				value = "another version"
 			case reflect.Slice:
-				if f.Type().Elem().Kind() != reflect.String {
+				switch f.Interface().(type) {
+				case []string:
+					value = "value" + value
+					f.Set(reflect.ValueOf([]string{value}))
+				case []netip.Addr:
+					value = fmt.Sprintf("2001:db8::%d", n)
+					f.Set(reflect.ValueOf([]netip.Addr{netip.MustParseAddr(value)}))
+				default:
 					continue
 				}
-				value = "value" + value
-				f.Set(reflect.ValueOf([]string{value}))
+			case reflect.Struct:
+				at, ok := f.Interface().(time.Time)
+				if !ok {
+					continue
+				}
+				at = time.Unix(int64(n), 0)
+				value = at.Format(time.RFC3339)
+				f.Set(reflect.ValueOf(at))
 			default:
 				continue
 			}
@@ -90,11 +120,11 @@ func TestStatusIsShownEverywhere(t *testing.T) {
 	fill(reflect.ValueOf(&s).Elem())
 	fill(reflect.ValueOf(&s.Devices[0]).Elem())
 	fill(reflect.ValueOf(&s.Exports[0]).Elem())
-	fill(reflect.ValueOf(&s.Objects).Elem())
+	fill(reflect.ValueOf(&s.Count).Elem())
 	s.Devices[0].Link = control.LinkDown
 	s.Exports[0].Serve = "directory"
 	var out bytes.Buffer
-	if err := writeStatus(&out, s); err != nil {
+	if err := writeStatus(&out, &s); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range values {

@@ -98,6 +98,7 @@ func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 		s.Sessions = slices.DeleteFunc(s.Sessions, func(v control.SessionState) bool {
 			return v.Session == d.Session()
 		})
+		s.Count = s.Numbers()
 		if err := f(&s); err != nil || o.watch <= 0 {
 			return err
 		}
@@ -120,15 +121,15 @@ func writeRow(w io.Writer, row any) error {
 	return err
 }
 
-// rowText formats a struct as iproute2 does: link DEV/PORT or dev DEV, then each JSON key and its value. Empty values
-// tagged omitempty are omitted.
+// rowText formats a struct as iproute2 does: link DEV/PORT or dev DEV, then each JSON key and its value. Maps are
+// omitted, and empty values tagged omitempty or omitzero.
 func rowText(row any) string {
 	var parts []string
 	walkRow(reflect.ValueOf(row), func(name string, v reflect.Value, omitempty bool) {
-		if v.IsZero() && omitempty || name == "ifindex" {
+		if v.IsZero() && omitempty || name == "ifindex" || v.Kind() == reflect.Map {
 			return
 		}
-		value := plain.Field(fmt.Sprint(reflect.Indirect(v).Interface()))
+		value := plain.Field(valueText(v))
 		switch name {
 		case "ifname":
 			name = "dev"

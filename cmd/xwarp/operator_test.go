@@ -25,7 +25,6 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
-	"xwarp/ring"
 )
 
 // startDaemon starts a daemon on kernel sockets with an export and additional keys for [daemon], and two programs
@@ -243,17 +242,17 @@ func TestDoctorCommand(t *testing.T) {
 }
 
 func snapshot(at int, frames, drops, payload uint64, state string) control.Snapshot {
-	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp",
-		XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}}
-	d.Steering = map[string]uint64{"drop_no_socket": drops}
-	d.Workers = []control.WorkerState{{
-		Stack: control.Counters(stack.Stats{RxFrames: frames, RxBytes: frames * 1000,
-			DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
-	}}
-	q := control.QPState{Owner: control.Owner{Session: 3, Device: "eth0"}, Handle: 4, State: state,
-		Counters: map[string]uint64{"payload_in": payload}}
-	return control.Snapshot{Time: time.Unix(int64(at), 0), Devices: []control.DeviceState{d},
-		QPs: []control.QPState{q}}
+	d := control.DeviceState{Name: "eth0", DeviceMode: control.DeviceMode{Transport: "xdp",
+		XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}, RxFrames: frames,
+		Unowned: drops, Dropped: []control.Drop{{Cause: "checksum", Frames: drops}}}
+	port := control.Port{Place: control.Place{Device: "eth0"}}
+	w := control.Statistic{Port: port, Part: "stack", Queue: new(0),
+		Counters: control.Counters(stack.Stats{RxFrames: frames, RxBytes: frames * 1000})}
+	q := control.QPState{Port: port, Owner: control.Owner{Session: 3}, Handle: 4, State: state,
+		In: payload}
+	return control.Snapshot{Status: control.Status{Devices: []control.DeviceState{d}},
+		Time: time.Unix(int64(at), 0), Statistics: control.Statistics{w},
+		Objects: control.Objects{QPs: []control.QPState{q}}}
 }
 
 func TestTopRates(t *testing.T) {
@@ -312,9 +311,9 @@ func TestMonitorChanges(t *testing.T) {
 
 func TestStatusOfDrops(t *testing.T) {
 	s := snapshot(10, 100, 7, 0, "RTS")
-	s.Devices[0].Workers[0].Stack["drop_partial_sum"] = 5
+	s.Devices[0].Partial = 5
 	var out strings.Builder
-	if err := writeStatus(&out, view.MakeStatus(&s)); err != nil {
+	if err := writeStatus(&out, &s.Status); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -85,13 +85,13 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 		check(name+" --json", 0, printJSON(cmd, v))
 	}
 	for _, kind := range append([]string{""}, kinds...) {
-		v := makeResources(&s, kind)
+		v := makeResources(&s, kind, &filters{})
 		check("resource "+kind, 0, writeResources(&out, v))
 		asJSON("resource "+kind, v)
 	}
-	check("status", 0, writeStatus(&out, view.MakeStatus(&s)))
-	asJSON("status", view.MakeStatus(&s))
-	links := linkInfo{Links: []linkRow{makeLink(0, &s.Devices[0])}}
+	check("status", 0, writeStatus(&out, &s.Status))
+	asJSON("status", s.Status)
+	links := linkInfo{Links: []linkRow{makeLink(control.Port{}, &s.Devices[0])}}
 	check("link", 1, writeRows(&out, links.Links))
 	asJSON("link", links)
 	check("statistic", 0, writeStatistics(&out, makeStatistics(&s, true), true))

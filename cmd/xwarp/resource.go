@@ -1,77 +1,31 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"net/netip"
+	"os"
 	"reflect"
+	"strings"
 
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/view"
 )
 
 // resourceInfo is the output of resource show. It has only the list of its kind, even if that list is empty.
 type resourceInfo struct {
 	document
-	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, mw, pd, listener, session, user, peer or sa; empty: counts of all kinds"`
-	Objects   *view.Objects `json:"objects,omitempty" doc:"number of objects of each kind"`
-	QPs       []qpRow       `json:"qp,omitzero" doc:"queue pairs"`
-	CMIDs     []cmRow       `json:"cm_id,omitzero" doc:"listeners and connections"`
-	CQs       []cqRow       `json:"cq,omitzero" doc:"completion queues"`
-	SRQs      []srqRow      `json:"srq,omitzero" doc:"shared receive queues"`
-	MRs       []mrRow       `json:"mr,omitzero" doc:"memory regions"`
-	MWs       []mwRow       `json:"mw,omitzero" doc:"memory windows"`
-	PDs       []pdRow       `json:"pd,omitzero" doc:"protection domains"`
-	Listeners []listenerRow `json:"listener,omitzero" doc:"listeners"`
-	Sessions  []sessionRow  `json:"session,omitzero" doc:"programs"`
-	Users     []userRow     `json:"user,omitzero" doc:"resources of users against [limits]"`
-	SAs       []saRow       `json:"sa,omitzero" doc:"IPsec security associations, without keys; operator only"`
-	Peers     []peerRow     `json:"peer,omitzero" doc:"remote addresses and networks with the most connections; root only"`
+	Kind   string         `json:"kind" doc:"qp, cm_id, cq, srq, mr, mw, pd, listener, session, user, peer or sa; empty: counts of all kinds"`
+	Counts *control.Count `json:"objects,omitempty" doc:"number of objects of each kind"`
+	CMIDs  []cmRow        `json:"cm_id,omitzero" doc:"listeners and connections"`
+	control.Objects
 }
 
-// onLink starts the rows of objects of a port, onDevice those of objects of a device. The keys are those of iproute2's
-// rdma.
-type onLink struct {
-	onDevice
-	Port int `json:"port" doc:"port of the device, always 1"`
-}
-
-type onDevice struct {
-	Index int    `json:"ifindex" doc:"device number"`
-	Name  string `json:"ifname" doc:"device name"`
-}
-
-// ownerRow ends a row with the owner of the object.
-type ownerRow struct {
-	Export  string `json:"export,omitempty" doc:"owning export, instead of a session"`
-	Session uint64 `json:"session,omitempty" doc:"owning session"`
-	UID     uint32 `json:"uid" doc:"user ID"`
-	Tenant  string `json:"tenant,omitempty" doc:"tenant whose socket the program uses"`
-	Pid     int32  `json:"pid,omitempty" doc:"process ID"`
-	Comm    string `json:"comm,omitempty" doc:"process name"`
-}
-
-type qpRow struct {
-	onLink
-	QP        control.Handle `json:"lqpn" doc:"queue pair number in its session"`
-	Type      string         `json:"type" doc:"always RC"`
-	State     string         `json:"state" doc:"queue pair state"`
-	Local     string         `json:"local,omitempty" doc:"local address and port"`
-	Remote    string         `json:"remote,omitempty" doc:"remote address and port"`
-	Transport string         `json:"transport,omitempty" doc:"transport of the connection: xdp, or kernel (also used within the host)"`
-	TCPState  string         `json:"tcp_state,omitempty" doc:"TCP state"`
-	PD        control.Handle `json:"pdn,omitempty" doc:"protection domain"`
-	SendCQ    control.Handle `json:"send_cqn,omitempty" doc:"completion queue of the send queue"`
-	RecvCQ    control.Handle `json:"recv_cqn,omitempty" doc:"completion queue of the receive queue"`
-	In        uint64         `json:"payload_in" doc:"payload bytes placed"`
-	Out       uint64         `json:"payload_out" doc:"payload bytes sent"`
-	Held      uint64         `json:"held_bytes" doc:"bytes received out of order and held until the gap before them is filled"`
-	Number    uint32         `json:"qp_num,omitempty" doc:"number for peers of --style roce; unique in the daemon"`
-	ownerRow
-	Error string `json:"error,omitempty" doc:"error that ended it"`
-	DSCP  int    `json:"dscp,omitempty" doc:"class of the packets sent, 1 to 63; absent: 0"`
-}
-
+// cmRow is a listener or connection as iproute2's rdma shows it.
 type cmRow struct {
-	onLink
+	control.Port
 	Type    string         `json:"qp-type" doc:"RC"`
 	QP      control.Handle `json:"lqpn,omitempty" doc:"queue pair; absent for a listener"`
 	State   string         `json:"state" doc:"LISTEN, CONNECT, or another state of the queue pair"`
@@ -80,113 +34,156 @@ type cmRow struct {
 	SrcPort uint16         `json:"src-port" doc:"local port"`
 	DstAddr string         `json:"dst-addr,omitempty" doc:"remote address"`
 	DstPort uint16         `json:"dst-port,omitempty" doc:"remote port"`
-	ownerRow
+	control.Owner
 }
 
-type cqRow struct {
-	onDevice
-	CQ          control.Handle `json:"cqn" doc:"completion queue number in its session"`
-	Depth       int            `json:"cqe" doc:"capacity in completions"`
-	Users       int            `json:"users" doc:"work queues that use it"`
-	Completions uint64         `json:"completions" doc:"completions so far"`
-	Overrun     bool           `json:"overrun" doc:"the queue overran and lost completions"`
-	ownerRow
+// kinds are the arguments of resource show. An abbreviation selects the first match, as in iproute2.
+var kinds = []string{
+	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq", "mw", "sa",
 }
 
-type srqRow struct {
-	onDevice
-	SRQ    control.Handle `json:"srqn" doc:"shared receive queue number in its session"`
-	Depth  int            `json:"max_wr" doc:"capacity in receives"`
-	Posted int            `json:"posted" doc:"receives posted and not consumed"`
-	Limit  int            `json:"srq_limit" doc:"limit below which the program gets an event; 0: none"`
-	Users  int            `json:"users" doc:"queue pairs that use it"`
-	PD     control.Handle `json:"pdn" doc:"protection domain"`
-	ownerRow
+func newResource(*global) *cobra.Command {
+	var o operatorFlags
+	cmd, show := objectCommand("resource", &o)
+	cmd.Short = "Show RDMA objects: queue pairs, memory regions, ..."
+	cmd.Long = `resource shows the objects of programs, like "rdma resource" of iproute2. Filters may follow the
+kind: "link DEV" or "dev DEV" selects a device, "KEY VALUE" selects objects by a value, a list or a range of numbers. DEV
+is the name of an interface, or xwarpN for device number N. Words may be abbreviated, and -j may stand anywhere. Users other than the operator see only their own objects.`
+	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
+		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
+	show.Use = "show [DEV|" + strings.Join(kinds, "|") + " [link DEV/PORT] [KEY VALUE]...]"
+	show.Short = "List the objects of one kind, or count the objects of each kind"
+	show.Example = "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource " +
+		"show mr pid 4711\n  xwarp resource show user"
+	show.ValidArgsFunction = completeResource
+	run := func(cmd *cobra.Command, args []string) error {
+		var kind string
+		var f filters
+		switch {
+		case len(args) == 0:
+		case prefixOf(kinds, args[0]) != "":
+			kind = prefixOf(kinds, args[0])
+			if err := f.parse(args[1:], kindKeys(kind)); err != nil {
+				return err
+			}
+		case len(args) == 1:
+			f.device, f.unknown = args[0],
+				fmt.Sprintf("neither a device nor a kind of object; the kinds are %v", kinds)
+		default:
+			return usagef("unknown kind of object %q; the kinds are %v", args[0], kinds)
+		}
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v resourceInfo, err error) {
+			if err := f.resolve(s); err != nil {
+				return v, err
+			}
+			return makeResources(s, kind, &f), nil
+		}, writeResources)
+	}
+	show.RunE = run
+	cmd.RunE = defaultShow(run)
+	return cmd
 }
 
-type mrRow struct {
-	onDevice
-	MR     control.Handle `json:"mrn" doc:"memory region number in its session"`
-	RKey   string         `json:"rkey" doc:"STag, hexadecimal"`
-	Length uint64         `json:"mrlen" doc:"length in bytes"`
-	PD     control.Handle `json:"pdn" doc:"protection domain"`
-	Access string         `json:"access" doc:"access rights of peers"`
-	ownerRow
+// rows returns the list of a kind. Its JSON key is the kind.
+func (v *resourceInfo) rows(kind string) (list reflect.Value) {
+	walkRow(reflect.ValueOf(v).Elem(), func(name string, field reflect.Value, _ bool) {
+		if name == kind {
+			list = field
+		}
+	})
+	return list
 }
 
-type mwRow struct {
-	onDevice
-	MW   control.Handle `json:"mwn" doc:"memory window number in its session"`
-	RKey string         `json:"rkey" doc:"STag, hexadecimal; binding changes the last byte"`
-	PD   control.Handle `json:"pdn" doc:"protection domain"`
-	ownerRow
+// makeResources returns the objects of a kind that match the filters.
+func makeResources(s *control.Snapshot, kind string, f *filters) resourceInfo {
+	v := resourceInfo{document: document{2, "resource"}, Kind: kind}
+	switch kind {
+	case "":
+		v.Counts = new(s.Numbers())
+		return v
+	case "cm_id":
+		v.CMIDs = makeCMIDs(s)
+	case "listener":
+		v.Listeners = listeners(s)
+	default:
+		v.rows(kind).Set((&resourceInfo{Objects: s.Objects}).rows(kind))
+	}
+	rows := v.rows(kind)
+	if rows.IsNil() {
+		rows.Set(reflect.MakeSlice(rows.Type(), 0, 0))
+	}
+	for i := range rows.Len() {
+		if o := rows.Index(i).FieldByName("Owner"); o.IsValid() {
+			nameProcess(o.Addr().Interface().(*control.Owner))
+		}
+	}
+	f.apply(rows)
+	return v
 }
 
-type saRow struct {
-	onDevice
-	SPI       string `json:"spi" doc:"security parameters index, hexadecimal"`
-	Direction string `json:"direction" doc:"in or out"`
-	Local     string `json:"local" doc:"local address"`
-	Remote    string `json:"remote" doc:"remote address"`
-	Mode      string `json:"mode" doc:"transport or tunnel"`
-	Algorithm string `json:"algorithm" doc:"algorithm, by its strongSwan name"`
-	ESN       bool   `json:"esn" doc:"extended sequence numbers (64 bits)"`
-	Sending   bool   `json:"sending" doc:"used for new outgoing packets"`
-	Packets   uint64 `json:"packets" doc:"packets carried"`
-	Bytes     uint64 `json:"bytes" doc:"payload bytes carried"`
-	Replayed  uint64 `json:"replayed" doc:"packets rejected by the replay window"`
-	Forged    uint64 `json:"forged" doc:"packets with a wrong ICV"`
+// nameProcess sets the name of an owner's process, from /proc as rdma does. It is empty if the process has exited.
+func nameProcess(o *control.Owner) {
+	if o.Pid != 0 {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", o.Pid))
+		o.Comm = strings.TrimSuffix(string(b), "\n")
+	}
 }
 
-type pdRow struct {
-	onDevice
-	PD    control.Handle `json:"pdn" doc:"protection domain number in its session"`
-	Users int            `json:"users" doc:"objects in it: the sum of the next four"`
-	MRs   int            `json:"mrs" doc:"memory regions in it"`
-	MWs   int            `json:"mws" doc:"memory windows in it"`
-	SRQs  int            `json:"srqs" doc:"shared receive queues in it"`
-	QPs   int            `json:"qps" doc:"queue pairs in it"`
-	ownerRow
+// listeners returns the listeners of programs and exports.
+func listeners(s *control.Snapshot) []control.ListenerState {
+	list := s.Listeners
+	for i := range s.Exports {
+		e := &s.Exports[i]
+		if e.Error != "" {
+			continue
+		}
+		for _, at := range config.ListenAddresses(e.Listen) {
+			list = append(list, control.ListenerState{Port: portOf(s, e.Device), Addr: at,
+				Owner: control.Owner{Export: e.Name}})
+		}
+	}
+	return list
 }
 
-type listenerRow struct {
-	onLink
-	Listener control.Handle `json:"listenern,omitempty" doc:"listener number in its session"`
-	Addr     string         `json:"address" doc:"address and port"`
-	ownerRow
+// portOf returns the port of a device.
+func portOf(s *control.Snapshot, device string) control.Port {
+	p := control.Port{Place: control.Place{Device: device}, Port: 1}
+	for i := range s.Devices {
+		if s.Devices[i].Name == device {
+			p.Index = i
+		}
+	}
+	return p
 }
 
-type sessionRow struct {
-	Session uint64 `json:"session" doc:"session number"`
-	Program string `json:"program" doc:"name that the program reports"`
-	onDevice
-	UID    uint32 `json:"uid" doc:"user ID"`
-	Tenant string `json:"tenant,omitempty" doc:"tenant whose socket the program uses"`
-	Pid    int32  `json:"pid" doc:"process ID"`
-	Comm   string `json:"comm,omitempty" doc:"process name"`
-	Since  string `json:"since" doc:"time of connection"`
-}
-
-type userRow struct {
-	UID      uint32 `json:"uid" doc:"user ID; 0 for a tenant"`
-	Tenant   string `json:"tenant,omitempty" doc:"tenant, instead of a user"`
-	Resource string `json:"resource" doc:"key in [limits]"`
-	Used     int64  `json:"used" doc:"current use of all programs of the user or tenant; memory and daemon_memory in bytes"`
-	Limit    int64  `json:"limit" doc:"limit"`
-	Refused  int64  `json:"refused" doc:"requests refused because of the limit"`
-}
-
-type peerRow struct {
-	Prefix      string `json:"prefix" doc:"an IPv4 address or an IPv6 /64, or a network: an IPv4 /24 or an IPv6 /48"`
-	HalfOpen    int    `json:"half_open" doc:"TCP handshakes in progress"`
-	Startup     int    `json:"startup" doc:"MPA start-ups in progress"`
-	Connections int    `json:"connections" doc:"established connections"`
-	Refused     uint64 `json:"refused" doc:"connections refused because of a limit"`
+func makeCMIDs(s *control.Snapshot) (rows []cmRow) {
+	add := func(p control.Port, qp control.Handle, state string, local, remote netip.AddrPort,
+		o control.Owner) {
+		r := cmRow{Port: p, Type: "RC", QP: qp, State: state, Space: "TCP",
+			SrcAddr: local.Addr().String(), SrcPort: local.Port(), Owner: o}
+		if remote.IsValid() {
+			r.DstAddr, r.DstPort = remote.Addr().String(), remote.Port()
+		}
+		rows = append(rows, r)
+	}
+	for _, l := range listeners(s) {
+		add(l.Port, 0, "LISTEN", l.Addr, netip.AddrPort{}, l.Owner)
+	}
+	for _, q := range s.QPs {
+		state := q.State
+		if state == "RTS" {
+			state = "CONNECT"
+		}
+		if q.Remote.IsValid() {
+			add(q.Port, q.Handle, state, q.Local, q.Remote, q.Owner)
+		}
+	}
+	return rows
 }
 
 func writeResources(w io.Writer, r resourceInfo) error {
-	if r.Objects != nil {
-		return writeRow(w, *r.Objects)
+	if r.Counts != nil {
+		return writeRow(w, *r.Counts)
 	}
 	return writeRows(w, r.rows(r.Kind).Interface())
 }

@@ -176,7 +176,7 @@ func TestRun(t *testing.T) {
 func TestReplacedDaemon(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		l := doctor.Line{Status: doctor.OK, What: "connected"}
-		warnReplaced(&l, &control.Snapshot{Replaced: replaced})
+		warnReplaced(&l, &control.Snapshot{Status: control.Status{Replaced: replaced}})
 		if warned := l.Status == doctor.Warn && strings.Contains(l.What, "previous version") &&
 			l.Remedy == "systemctl restart xwarpd"; warned != replaced {
 			t.Errorf("replaced %t: %+v", replaced, l)

@@ -2,13 +2,14 @@ package main
 
 import (
 	"io"
+	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/view"
 	"xwarp/engine/plain"
 )
 
@@ -24,14 +25,14 @@ their queue pairs, completion queues, memory regions and other RDMA objects, whi
 	}
 	o.addFlags(cmd.Flags(), true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return printSnapshots(cmd, &o, func(s *control.Snapshot) (view.Status, error) {
-			return view.MakeStatus(s), nil
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (*control.Status, error) {
+			return &s.Status, nil
 		}, writeStatus)
 	}
 	return cmd
 }
 
-func writeStatus(w io.Writer, s view.Status) error {
+func writeStatus(w io.Writer, s *control.Status) error {
 	plain.Fprintf(w, "xwarpd %s, pid %d, up %v\n", s.Version, s.Pid,
 		seconds(s.Uptime))
 	if s.Unconfirmed > 0 {
@@ -46,21 +47,21 @@ func writeStatus(w io.Writer, s view.Status) error {
 			"systemctl restart xwarpd\n", strings.Join(s.Pending, ", "))
 	}
 	for _, d := range s.Devices {
-		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)
+		plain.Fprintf(w, "device %s: %s", d.Name, d.Transport)
 		if d.XDPMode != "" {
 			plain.Fprintf(w, ", %s, %s, transmit %s, MTU %d, %s", d.XDPMode, d.Copy, d.Transmit,
 				d.MTU, plain.Count(d.Queues, "queue"))
 			plain.Fprintf(w, ", %s in, %d out", plain.Count(d.RxFrames, "frame"), d.TxFrames)
 		}
 		if len(d.Addresses) > 0 {
-			plain.Fprintf(w, "\n  addresses %s", strings.Join(d.Addresses, ", "))
+			plain.Fprintf(w, "\n  addresses %s", joined(d.Addresses))
 		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))
-		if d.Link != "" && d.Link != control.LinkUp || d.Since != "" || d.Reopened > 0 {
+		if d.Link != "" && d.Link != control.LinkUp || !d.Since.IsZero() || d.Reopened > 0 {
 			plain.Fprintf(w, "  link %s", d.Link)
-			if d.Since != "" {
-				plain.Fprintf(w, " since %s", d.Since)
+			if !d.Since.IsZero() {
+				plain.Fprintf(w, " since %s", d.Since.Format(time.RFC3339))
 			}
 			plain.Fprintf(w, ", reopened %s\n", plain.Count(d.Reopened, "time"))
 		}
@@ -76,7 +77,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 				"a TCP checksum\")\n", d.Partial)
 		}
 		for _, m := range []struct{ what, text string }{{"segments", d.Way},
-			{"fallback", d.Fallback}, {"no zero-copy", d.Copied}, {"busy polling", d.BusyPoll},
+			{"fallback", d.Fallback}, {"no zero-copy", d.NoZeroCopy}, {"busy polling", d.BusyPoll},
 			{"health", d.Health}, {"port mapper", d.Mapper}, {"error", d.Error}} {
 			if m.text != "" {
 				plain.Fprintf(w, "  %s: %s\n", m.what, m.text)
@@ -85,11 +86,11 @@ func writeStatus(w io.Writer, s view.Status) error {
 		if d.Unowned > 0 {
 			plain.Fprintf(w, "  dropped %s on receive queues that are not served %v; "+
 				"see xwarp doctor --interface %s\n", plain.Count(d.Unowned, "frame"), d.Lost,
-				d.Device)
+				d.Name)
 		}
 	}
 	for _, e := range s.Exports {
-		plain.Fprintf(w, "export %s: %s on %s, %s, %s, %s\n", e.Export, e.Serve,
+		plain.Fprintf(w, "export %s: %s on %s, %s, %s, %s\n", e.Name, e.Serve,
 			e.Listen, sizeOf(&e), e.Access, plain.Count(e.Connections, "connection"))
 		if e.Serve != config.ServeMemory {
 			plain.Fprintf(w, "  %s stored: %s, %s fetched: %s, %d failed\n",
@@ -100,7 +101,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 			plain.Fprintf(w, "  error: %s\n", e.Error)
 		}
 	}
-	o := &s.Objects
+	o := &s.Count
 	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", plain.Count(o.Sessions, "program"),
 		plain.Count(o.QPs, "queue pair"), plain.Count(o.MRs, "memory region"),
 		plain.Count(o.CQs, "completion queue"), plain.Count(o.PDs, "protection domain"),
@@ -108,8 +109,17 @@ func writeStatus(w io.Writer, s view.Status) error {
 	return err
 }
 
+// joined lists addresses.
+func joined(list []netip.Addr) string {
+	text := make([]string, len(list))
+	for i, a := range list {
+		text[i] = a.String()
+	}
+	return strings.Join(text, ", ")
+}
+
 // writeIPsec prints the security associations of a device.
-func writeIPsec(w io.Writer, s *view.IPsec) {
+func writeIPsec(w io.Writer, s *control.IPsecState) {
 	if s == nil {
 		return
 	}
@@ -121,12 +131,12 @@ func writeIPsec(w io.Writer, s *view.IPsec) {
 			"IKE daemon (journalctl -u strongswan)\n", a)
 	}
 	if s.Error != "" {
-		plain.Fprintf(w, "  IPsec, %s: %s\n", s.ErrorAt, s.Error)
+		plain.Fprintf(w, "  IPsec, %s: %s\n", s.ErrorAt.Format(time.RFC3339), s.Error)
 	}
 }
 
 // sizeOf formats the size of an export: of its memory, or the used part of its directory's limit.
-func sizeOf(e *view.Export) string {
+func sizeOf(e *control.ExportState) string {
 	switch {
 	case e.Serve != config.ServeDirectory:
 		return e.Memory + ", " + plain.Size(uint64(e.Size))

@@ -5,19 +5,18 @@ import (
 	"testing"
 
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/view"
 )
 
 // status prints a line with the transfers of an export, but not for an export of memory.
 func TestStatusOfTransfers(t *testing.T) {
-	s := control.Snapshot{Exports: []control.ExportState{
+	s := control.Status{Exports: []control.ExportState{
 		{Name: "scratch", Serve: "memory"},
 		{Name: "files", Serve: "directory", Size: 1 << 30, Used: 3 << 20},
-		{Name: "images", Serve: "directory", Transfers: map[string]uint64{"puts": 1,
-			"put_bytes": 4096, "gets": 3, "get_bytes": 12288, "failed": 2}},
+		{Name: "images", Serve: "directory", Puts: 1, PutBytes: 4096, Gets: 3, GetBytes: 12288,
+			Failed: 2},
 	}}
 	var b strings.Builder
-	if err := writeStatus(&b, view.MakeStatus(&s)); err != nil {
+	if err := writeStatus(&b, &s); err != nil {
 		t.Fatal(err)
 	}
 	const line = "  1 file stored: 4.00 KiB, 3 files fetched: 12.0 KiB, 2 failed\n"

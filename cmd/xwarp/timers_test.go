@@ -53,14 +53,16 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, &c.stderr)
 		}
 		for _, socket := range []string{h.socket, there} {
-			n := snapshotOf(t, socket).Devices[0].Totals
+			s := snapshotOf(t, socket)
 			t.Logf("%s, %s: %d messages, %d acknowledgements by the timer", args[0],
-				filepath.Base(socket), n.RDMA["messages_out"], n.TCP["delayed_acks"])
+				filepath.Base(socket), s.Statistics.Values("eth0", "rdma")["messages_out"],
+				s.Statistics.Values("eth0", "tcp")["delayed_acks"])
 		}
 	}
 	for _, socket := range []string{h.socket, there} {
-		n := snapshotOf(t, socket).Devices[0].Totals
-		messages, delayed := n.RDMA["messages_out"], n.TCP["delayed_acks"]
+		s := snapshotOf(t, socket)
+		messages := s.Statistics.Values("eth0", "rdma")["messages_out"]
+		delayed := s.Statistics.Values("eth0", "tcp")["delayed_acks"]
 		if messages < 2*smalls || delayed > smalls/2 {
 			t.Errorf("%s: %d messages, %d acknowledgements by the delayed ACK timer",
 				filepath.Base(socket), messages, delayed)

@@ -158,10 +158,8 @@ func (s *soak) nothingLeft() {
 		}
 		left = ""
 		for _, u := range now.Users {
-			for what, n := range u.Used {
-				if n != 0 && u.UID != 0 {
-					left += fmt.Sprintf(" user %d has %d %s", u.UID, n, what)
-				}
+			if u.Used != 0 && u.UID != 0 {
+				left += fmt.Sprintf(" user %d has %d %s", u.UID, u.Used, u.Resource)
 			}
 		}
 		if n := len(now.Sessions); n != 1 {

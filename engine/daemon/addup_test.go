@@ -180,28 +180,27 @@ func TestCountersAddUp(t *testing.T) {
 	host := tn.B.Addr4.Addr()
 	if _, ok := eventually(func() bool {
 		in, out = w.bytes(host)
-		n := d.Snapshot().Devices[0].Totals.TCP
+		n := values(d, "tcp")
 		return n["bytes_in"] == in && n["bytes_out"] == out
 	}); !ok {
 		t.Errorf("%d bytes of TCP received and %d sent, the daemon counts %v", in, out,
-			d.Snapshot().Devices[0].Totals.TCP)
+			values(d, "tcp"))
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	in, out = w.payload(host)
 	s := d.Snapshot()
-	n := s.Devices[0].Totals
-	if n.RDMA["payload_in"] != in || n.RDMA["payload_out"] != out || in < 10*writes ||
+	n := s.Devices[0]
+	if n.In != in || n.Out != out || in < 10*writes ||
 		out < 5*reads {
-		t.Errorf("%d bytes of RDMA received and %d sent, the daemon counts %v", in, out, n.RDMA)
+		t.Errorf("%d bytes of RDMA received and %d sent, the daemon counts %+v", in, out, n)
 	}
-	m.metricsAreStatus(n)
+	m.metricsAreStatus(s.Statistics)
 	for _, e := range s.Exports {
 		want := map[string][2]uint64{"content": {puts, puts}}[e.Name]
 		rejected := map[string]uint64{"guarded": 1}[e.Name]
-		if got := [2]uint64{counters.PutBytes.Of(e.Transfers),
-			counters.GetBytes.Of(e.Transfers)}; got != want || e.Rejected != rejected {
+		if got := [2]uint64{e.PutBytes, e.GetBytes}; got != want || e.Rejected != rejected {
 			t.Errorf("export %s: %d bytes put and got, %d rejected; want %d, %d", e.Name, got,
 				e.Rejected, want, rejected)
 		}
@@ -382,9 +381,9 @@ func (m *moved) status() (v [3]float64, err error) {
 	if err != nil {
 		return v, err
 	}
-	n := s.Devices[0].Totals
-	return [3]float64{float64(n.RDMA["payload_in"]), float64(n.RDMA["payload_out"]),
-		float64(n.TCP["bytes_in"])}, nil
+	n := s.Devices[0]
+	return [3]float64{float64(n.In), float64(n.Out),
+		float64(s.Statistics.Values(n.Name, "tcp")["bytes_in"])}, nil
 }
 
 // series returns the current metrics.
@@ -411,23 +410,23 @@ func (m *moved) metrics() (v [3]float64, err error) {
 }
 
 // metricsAreStatus compares each total with its metric. It must run when no more data is transferred.
-func (m *moved) metricsAreStatus(n *control.TotalsState) {
+func (m *moved) metricsAreStatus(l control.Statistics) {
 	m.Helper()
 	series, err := m.series()
 	if err != nil {
 		m.Fatal(err)
 	}
 	compared := 0
-	for values, table := range map[*counters.Values]counters.Table{&n.RDMA: counters.RDMA,
-		&n.MPA: counters.MPA, &n.TCP: counters.TCP} {
-		for _, c := range table {
+	for _, part := range []string{"rdma", "mpa", "tcp"} {
+		values := l.Values("eth0", part)
+		for _, c := range counters.ByPart(part) {
 			text, ok := series[c.Metric+`{device="eth0"}`]
 			if c.Metric == "" || c.Cause != "" || !ok {
 				continue
 			}
 			compared++
-			if v, err := strconv.ParseFloat(text, 64); err != nil || v != float64(c.Of(*values)) {
-				m.Errorf("%s is %s, and %s is %d", c.Metric, text, c.Key, c.Of(*values))
+			if v, err := strconv.ParseFloat(text, 64); err != nil || v != float64(c.Of(values)) {
+				m.Errorf("%s is %s, and %s is %d", c.Metric, text, c.Key, c.Of(values))
 			}
 		}
 	}

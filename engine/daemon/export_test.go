@@ -216,7 +216,7 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	}
 	s := d.Snapshot()
 	i := slices.IndexFunc(s.QPs, func(q control.QPState) bool { return q.Export == "files" })
-	if i < 0 || s.QPs[i].Counters["payload_in"] < uint64(len(content)) {
+	if i < 0 || s.QPs[i].RDMA["payload_in"] < uint64(len(content)) {
 		t.Errorf("the connection does not show the received bytes: %+v", s.QPs)
 	}
 	for range 2 {
@@ -231,18 +231,27 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 16000,
 		Failed: 1})
 	patience := time.After(time.Minute)
+	transfers := func(s *control.Snapshot, export string) map[string]uint64 {
+		for _, v := range s.Statistics {
+			if v.Export == export {
+				return v.Counters
+			}
+		}
+		return nil
+	}
 	for { // the server notices the end of a connection after the client
 		s = d.Snapshot()
 		i = slices.IndexFunc(s.Exports, func(e control.ExportState) bool {
 			return e.Name == "files"
 		})
 		e := s.Exports[i]
-		if e.Connections == 0 && maps.Equal(e.Transfers, want) {
+		if e.Connections == 0 && maps.Equal(transfers(&s, "files"), want) {
 			break
 		}
 		select {
 		case <-patience:
-			t.Fatalf("%d connections, %v, want none and %v", e.Connections, e.Transfers, want)
+			t.Fatalf("%d connections, %v, want none and %v", e.Connections,
+				transfers(&s, "files"), want)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

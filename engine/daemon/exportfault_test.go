@@ -56,7 +56,7 @@ size = 65536
 	if *latency && cut.p99 > 2*whole.p99 {
 		t.Error("the 99th percentile more than doubled")
 	}
-	if n := d.Snapshot().Devices[0].Contained["region_faults"]; n < uint64(*truncations) {
+	if n := values(d, "contained")["region_faults"]; n < uint64(*truncations) {
 		t.Errorf("%d regions were lost, by the count", n)
 	}
 }

@@ -84,8 +84,8 @@ access = "read"
 		t.Errorf("more than it may have: %v", err)
 	}
 	v := d.Snapshot()
-	if s := v.Exports[0]; s.Size != 100 || s.Used != 11 || s.Transfers["puts"] != 1 ||
-		s.Connections != 1 || s.Transfers["put_bytes"] != 6 || s.Transfers["failed"] != 4 {
+	if s := v.Exports[0]; s.Size != 100 || s.Used != 11 || s.Puts != 1 ||
+		s.Connections != 1 || s.PutBytes != 6 || s.Failed != 4 {
 		t.Errorf("state %+v", s)
 	}
 	for _, e := range v.Events {

@@ -52,7 +52,7 @@ var sessionOps = []struct {
 	{control.OpAccept, `{"handle":$1,"qp":$2,"ird":$3,"ord":$4}`, true, false},
 	{control.OpReject, `{"handle":$1}`, false, false},
 	{control.OpCancel, `{"id":$1}`, false, false},
-	{control.OpSnapshot, ``, true, false},
+	{control.OpState, ``, true, false},
 	{control.OpNetlink, `{"request":"EAAAAAEUBQMBAAAAAAAAAA==","style":"roce"}`, true, false},
 	{control.OpFlush, `{"export":"x"}`, true, false},
 	{control.OpCapture, `{}`, false, false},
@@ -227,7 +227,7 @@ func FuzzSession(f *testing.F) {
 			ask(control.OpConnect, 1, 5, 2), ask(control.OpCancel, 0, 0, 200),
 			ask(control.OpCloseListener, 0, 0, 3)),
 		slices.Concat([]byte{249, 2, 1}, ask(control.OpRegMR, 0, 0, 0, 1),
-			ask(control.OpDeregMR, 0, 0, 3), ask(control.OpSnapshot, 0),
+			ask(control.OpDeregMR, 0, 0, 3), ask(control.OpState, 0),
 			ask(control.OpCapture, 0)),
 		slices.Concat(ask(control.OpQueryGIDs, 0), ask(control.OpSetState, 0, 0, 2, 0, 7),
 			ask(control.OpSetState, 2, 0, 2, 1, 7), ask(control.OpSetState, 3, 0, 2),
@@ -331,10 +331,8 @@ func TestMadPrograms(t *testing.T) {
 func nothingLeft(d *daemon.Daemon) bool {
 	s := d.Snapshot()
 	for _, u := range s.Users {
-		for _, n := range u.Used {
-			if n != 0 {
-				return false
-			}
+		if u.Used != 0 {
+			return false
 		}
 	}
 	return len(s.Sessions)+len(s.QPs)+len(s.Listeners)+len(s.MRs)+len(s.CQs) == 0

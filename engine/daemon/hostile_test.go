@@ -214,7 +214,7 @@ func hostileRole(args []string) error {
 			for i := 0; i < control.MaxPending-1 && err == nil; i++ {
 				op, args := control.OpGetRequest, control.Marshal(control.Object{Handle: l.Handle})
 				if i%2 == 1 {
-					op, args = control.OpSnapshot, nil
+					op, args = control.OpState, nil
 				}
 				err = f.c.Send(control.KindRequest,
 					control.Marshal(control.Request{ID: uint64(1000 + i), Op: op, Args: args}))

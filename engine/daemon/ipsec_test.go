@@ -146,11 +146,13 @@ func (p *protectedPair) dial(t *testing.T, socket string) (e *verbstest.End, pee
 // state returns the IPsec state of a host's device, and the retransmission timeouts of its TCP.
 func (p *protectedPair) state(t *testing.T, i int) (s *control.IPsecState, timeouts uint64) {
 	t.Helper()
-	d := p.d[i].Snapshot().Devices[0]
-	if d.IPsec == nil || d.Totals == nil {
+	v := p.d[i].Snapshot()
+	d := v.Devices[0]
+	tcp := v.Statistics.Values(d.Name, "tcp")
+	if d.IPsec == nil || tcp == nil {
 		t.Fatalf("%+v", d)
 	}
-	return d.IPsec, d.Totals.TCP["timeouts"]
+	return d.IPsec, tcp["timeouts"]
 }
 
 // frames returns the captured frames, and fails if any carries TCP in the clear.
@@ -243,8 +245,8 @@ func testIPsec(t *testing.T, queues int) {
 	for i := range p.d {
 		s, timeouts := p.state(t, i)
 		// A busy machine causes a timeout now and then. A rekey that lost packets would cause one each time.
-		if s.Counters["rekeys"] < rekeys-1 || i == 0 && timeouts-before > rekeys/4 {
-			t.Errorf("host %d: %v, %d retransmission timeouts", i, s.Counters, timeouts-before)
+		if s.Rekeys < rekeys-1 || i == 0 && timeouts-before > rekeys/4 {
+			t.Errorf("host %d: %+v, %d retransmission timeouts", i, s, timeouts-before)
 		}
 	}
 	work(func() bool { return true }) // with the keys of the last rekey
@@ -277,7 +279,7 @@ func testIPsec(t *testing.T, queues int) {
 		c.Close()
 		t.Error("connected in the clear")
 	}
-	if n := p.d[1].Snapshot().Devices[0].Steering["drop_clear"]; n == 0 {
+	if n := values(p.d[1], "steering")["drop_clear"]; n == 0 {
 		t.Error("no segment in the clear was dropped")
 	}
 }
@@ -401,10 +403,10 @@ func (p *protectedPair) attack(t *testing.T) {
 		var now *control.IPsecState
 		if _, ok := eventually(func() bool {
 			now, _ = p.state(t, i)
-			return now.Counters["replayed"]-was.Counters["replayed"] == replays &&
-				now.Counters["forged"]-was.Counters["forged"] == forgeries
+			return now.Replayed-was.Replayed == replays &&
+				now.Forged-was.Forged == forgeries
 		}); !ok {
-			t.Errorf("host %d: before %v, now %v", i, was.Counters, now.Counters)
+			t.Errorf("host %d: before %+v, now %+v", i, was, now)
 		}
 	}
 }
@@ -612,13 +614,13 @@ func TestReloadIPsec(t *testing.T) {
 	reload(1, ipsecTable+scratchTable)
 	<-e.QP.Done()
 	s, _ := p.state(t, 0)
-	sealed := s.Counters["packets_out"]
+	sealed := s.PacketsOut
 	e, peer = p.dial(t, socket)
 	if err := e.WriteAndRead(t.Context(), peer); err != nil {
 		t.Fatal(err)
 	}
-	if s, _ = p.state(t, 0); s.Counters["packets_out"] < sealed+100 {
-		t.Errorf("%v", s.Counters)
+	if s, _ = p.state(t, 0); s.PacketsOut < sealed+100 {
+		t.Errorf("%+v", s)
 	}
 	if log := p.log.String(); !strings.Contains(log, "their IPsec configuration changed") {
 		t.Error(log)
@@ -646,7 +648,7 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 	s := d.Snapshot().Devices[0].IPsec
 	const remedy = "add a CHILD_SA with this mode, the engine's if_id"
 	if s == nil || !strings.Contains(s.Error, remedy) ||
-		s.Counters["failures"] == 0 || s.Counters["requests"] == 0 {
+		values(d, "ipsec")["failures"] == 0 || values(d, "ipsec")["requests"] == 0 {
 		t.Errorf("%+v", s)
 	}
 	// Another daemon must not use the same SAs.

@@ -170,8 +170,8 @@ func TestProcessLimits(t *testing.T) {
 			}
 			var used int64
 			for _, u := range s.Users {
-				if u.UID == nobody {
-					used = u.Used["daemon_memory"]
+				if u.UID == nobody && u.Resource == "daemon_memory" {
+					used = u.Used
 				}
 			}
 			var more int64

@@ -293,3 +293,19 @@ func attached(t testing.TB, h *topo.Host) bool {
 	x := l.Attrs().Xdp
 	return x != nil && x.Attached
 }
+
+// values returns a part's counters of a daemon's first device.
+func values(d *daemon.Daemon, part string) map[string]uint64 {
+	s := d.Snapshot()
+	return s.Statistics.Values(s.Devices[0].Name, part)
+}
+
+// used returns a user's current use of a resource.
+func used(d *daemon.Daemon, uid uint32, resource string) int64 {
+	for _, u := range d.Snapshot().Users {
+		if u.UID == uid && u.Resource == resource {
+			return u.Used
+		}
+	}
+	return 0
+}

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
@@ -146,19 +148,17 @@ func TestUnprivileged(t *testing.T) {
 		t.Error("the peer's region differs from what the program wrote")
 	}
 	if _, ok := eventually(func() bool {
-		return empty(d.Snapshot().Users[0].Used)
+		return empty(d)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
 	}
 }
 
-func empty(used map[string]int64) bool {
-	for _, n := range used {
-		if n != 0 {
-			return false
-		}
-	}
-	return true
+// empty reports whether users have no resources.
+func empty(d *daemon.Daemon, uids ...uint32) bool {
+	return !slices.ContainsFunc(d.Snapshot().Users, func(u control.UserState) bool {
+		return u.Used != 0 && (len(uids) == 0 || slices.Contains(uids, u.UID))
+	})
 }
 
 // loadRole keeps many queue pairs busy until it is killed. Its arguments: the socket, the peer's address, the number of
@@ -278,7 +278,7 @@ func TestKillClient(t *testing.T) {
 	}()
 	took, gone := eventually(func() bool {
 		s := d.Snapshot()
-		return len(s.QPs) == 1 && len(s.MRs) == 1 && len(s.Sessions) == 1 && empty(s.Users[1].Used)
+		return len(s.QPs) == 1 && len(s.MRs) == 1 && len(s.Sessions) == 1 && empty(d, nobody)
 	})
 	if err := <-pinged; err != nil {
 		t.Fatalf("the program beside: %v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestDaemonMemory(t *testing.T) {
 	quotaError(t, "a long backlog", "of at most 16.0 MiB daemon_memory and needs ", err)
 	dev.Close()
 	if _, ok := eventually(func() bool {
-		return empty(d.Snapshot().Users[0].Used)
+		return empty(d)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}
@@ -113,7 +114,7 @@ func TestConnects(t *testing.T) {
 		}
 	}
 	if _, ok := eventually(func() bool {
-		return d.Snapshot().Users[0].Used["connects"] == 0
+		return used(d, uint32(os.Getuid()), "connects") == 0
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}

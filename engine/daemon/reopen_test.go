@@ -22,7 +22,6 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/counters"
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
@@ -147,13 +146,19 @@ func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
 	return d, s
 }
 
+// counters returns a part's counters of eth0.
+func (l *twoLinks) counters(part string) map[string]uint64 {
+	_, s := l.device()
+	return s.Statistics.Values("eth0", part)
+}
+
 // shows waits until the status of eth0 satisfies a condition.
 func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
 	l.t.Helper()
 	var d control.DeviceState
 	_, yes := eventually(func() bool { d, _ = l.device(); return ok(&d) })
 	if !yes {
-		l.t.Fatalf("%s: %+v, %+v", what, d, d.Link)
+		l.t.Fatalf("%s: %+v", what, d)
 	}
 }
 
@@ -204,33 +209,35 @@ func TestLinkUnderLoad(t *testing.T) {
 	h, nic := l.tn.B.Netlink(), l.nic()
 	stops := []func() error{l.connect(0).load(1), l.connect(1).load(2)}
 	l.must(h.LinkSetDown(nic))
-	l.shows("down", func(d *control.DeviceState) bool { return d.Link.State == control.LinkDown })
+	l.shows("down", func(d *control.DeviceState) bool { return d.Link == control.LinkDown })
 	if up := l.metric("xwarp_device_link_up"); up != 0 {
 		t.Error("the metrics show a link up that is down")
 	}
 	l.must(h.LinkSetUp(nic))
-	l.shows("up", func(d *control.DeviceState) bool { return d.Link.State == control.LinkUp })
+	l.shows("up", func(d *control.DeviceState) bool { return d.Link == control.LinkUp })
 	l.channels(2)
 	l.shows("channels", func(d *control.DeviceState) bool {
-		return d.Queues == 2 && d.Link.Counters["queues"] == 1
+		return d.Queues == 2 && l.counters("link")["queues"] == 1
 	})
 	l.must(h.LinkSetMTU(nic, 1000))
 	l.shows("MTU", func(d *control.DeviceState) bool {
-		return d.MTU == 1000 && d.Link.MTU == 1000
+		return d.MTU == 1000
 	})
 	l.must(h.LinkSetMTU(nic, 1500))
 	l.shows("MTU", func(d *control.DeviceState) bool { return d.MTU == 1500 })
 	l.must(h.LinkSetHardwareAddr(nic, net.HardwareAddr{2, 0, 0, 0, 0xca, 0xfe}))
-	l.shows("MAC", func(d *control.DeviceState) bool { return d.Link.Counters["addresses"] == 1 })
+	l.shows("MAC", func(*control.DeviceState) bool {
+		return l.counters("link")["addresses"] == 1
+	})
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: l.at[0].Addr().AsSlice(),
 		Mask: net.CIDRMask(24, 32)}}
 	l.must(h.AddrDel(nic, addr))
-	l.shows("address gone", func(d *control.DeviceState) bool { return len(d.Link.Missing) == 1 })
+	l.shows("address gone", func(d *control.DeviceState) bool { return len(d.Missing) == 1 })
 	if n := l.metric("xwarp_device_missing_addresses"); n != 1 {
 		t.Errorf("%v addresses are missing by the metrics", n)
 	}
 	l.must(h.AddrAdd(nic, addr))
-	l.shows("address back", func(d *control.DeviceState) bool { return len(d.Link.Missing) == 0 })
+	l.shows("address back", func(d *control.DeviceState) bool { return len(d.Missing) == 0 })
 	for i, stop := range stops {
 		if err := stop(); err != nil {
 			t.Errorf("the connection on eth%d: %v", i, err)
@@ -277,7 +284,7 @@ func TestInterfaceComesBack(t *testing.T) {
 			t.Errorf("round %d: the connection did not end", round)
 		}
 		l.shows("gone", func(d *control.DeviceState) bool {
-			return d.Link.State == control.LinkGone && d.Error != ""
+			return d.Link == control.LinkGone && d.Error != ""
 		})
 		d, s := l.device()
 		if open := l.metric("xwarp_device_open"); open != 0 {
@@ -291,10 +298,10 @@ func TestInterfaceComesBack(t *testing.T) {
 		refused(t, l.socket)
 		l.must(l.tn.Reconnect())
 		l.shows("served again", func(d *control.DeviceState) bool {
-			return d.Error == "" && d.Reopened == round+1 && d.PortMapper.Error == ""
+			return d.Error == "" && d.Reopened == round+1 && d.Mapper == ""
 		})
 		d2, _ := l.device()
-		now, was := counters.PayloadIn.Of(d2.Totals.RDMA), counters.PayloadIn.Of(d.Totals.RDMA)
+		now, was := d2.In, d.In
 		if now < was || was <= moved {
 			t.Errorf("round %d: %d bytes in, %d before, %d a round ago", round, now, was, moved)
 		} else {
@@ -342,7 +349,7 @@ func refused(t *testing.T, socket string) {
 func TestRestartPolicy(t *testing.T) {
 	l := startTwoLinks(t, "restart = \"exit\"\n")
 	l.must(l.tn.B.Netlink().LinkDel(l.nic()))
-	l.shows("gone", func(d *control.DeviceState) bool { return d.Link.State == control.LinkGone })
+	l.shows("gone", func(d *control.DeviceState) bool { return d.Link == control.LinkGone })
 	if err := l.connect(1).load(1)(); err != nil {
 		t.Errorf("eth1: %v", err)
 	}

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"xwarp/engine/daemon/control"
@@ -32,7 +33,7 @@ func TestResizeCQ(t *testing.T) {
 			t.Errorf("%s: %+v", args, reply)
 		}
 	}
-	used := func() int64 { return d.Snapshot().Users[0].Used["completions"] }
+	completions := func() int64 { return used(d, uint32(os.Getuid()), "completions") }
 	refused(use, control.CodeInvalid)
 	refused(fmt.Sprintf(`{"handle":%d,"depth":-1}`, cq.Handle), control.CodeInvalid)
 	refused(fmt.Sprintf(`{"handle":%d,"depth":1000000000}`, cq.Handle), control.CodeInvalid)
@@ -40,18 +41,18 @@ func TestResizeCQ(t *testing.T) {
 	refused(`{"handle":99,"depth":16}`, control.CodeUnknown)
 	resize("16")
 	ring, _ := resize("64") // in place of the other
-	if ring.Ring.Slots != 64 || used() != 96 {
-		t.Errorf("%d slots, %d completions are used", ring.Ring.Slots, used())
+	if ring.Ring.Slots != 64 || completions() != 96 {
+		t.Errorf("%d slots, %d completions are used", ring.Ring.Slots, completions())
 	}
 	r.must(nil, control.OpResizeCQ, use)
 	refused(use, control.CodeInvalid)
-	if v := d.Snapshot(); used() != 64 || v.CQs[0].Depth != 64 {
-		t.Errorf("%d completions are used, depth %d", used(), v.CQs[0].Depth)
+	if v := d.Snapshot(); completions() != 64 || v.CQs[0].Depth != 64 {
+		t.Errorf("%d completions are used, depth %d", completions(), v.CQs[0].Depth)
 	}
 	resize("32") // and unchanged
 	r.must(nil, control.OpDestroyCQ, use)
-	if used() != 0 {
-		t.Errorf("%d completions are used", used())
+	if completions() != 0 {
+		t.Errorf("%d completions are used", completions())
 	}
 }
 

@@ -409,7 +409,7 @@ func TestQuotas(t *testing.T) {
 	dev.Close()
 	second.Close()
 	if _, ok := eventually(func() bool {
-		return empty(d.Snapshot().Users[0].Used)
+		return empty(d)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}

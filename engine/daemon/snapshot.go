@@ -14,13 +14,12 @@ func (d *Daemon) Snapshot() control.Snapshot { return d.snapshotOf(nil) }
 // snapshotOf returns a Snapshot with the objects of one holder. Nil means all objects.
 func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 	see := func(h budget.Holder) bool { return only == nil || *only == h }
-	v := control.Snapshot{
-		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
-		Uptime: time.Since(d.since).Seconds(), Counters: control.Counters(&d.count),
-	}
-	v.Replaced = isReplaced()
+	v := control.Snapshot{Status: control.Status{Schema: 1, Command: "status", Pid: d.pid,
+		Version: d.version, Uptime: time.Since(d.since).Seconds(), Replaced: isReplaced(),
+		Pending: []string{}, Devices: []control.DeviceState{}, Exports: []control.ExportState{}},
+		Time: time.Now(), Counters: control.Counters(&d.count)}
 	if p := d.pending.Load(); p != nil {
-		v.Pending = *p
+		v.Pending = append(v.Pending, *p...)
 	}
 	peers, refused := d.peerStates()
 	v.Counters[counters.PeersRefused.Key] = refused
@@ -33,10 +32,7 @@ func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 		v.Peers = peers
 	}
 	for _, dev := range d.deviceList() {
-		v.Devices = append(v.Devices, dev.State())
-		if s := v.Devices[len(v.Devices)-1].IPsec; s != nil && only != nil {
-			s.SAs = nil
-		}
+		dev.AddTo(&v, only == nil)
 	}
 	d.exports.AddTo(&v, only == nil)
 	for _, s := range d.allSessions() {
@@ -45,6 +41,7 @@ func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 		}
 	}
 	v.Users = d.userStates(see)
+	v.Count = v.Numbers()
 	return v
 }
 
@@ -54,19 +51,12 @@ func (d *Daemon) userStates(see func(budget.Holder) bool) (list []control.UserSt
 	for _, a := range d.users.State(func(h budget.Holder) budget.Limits {
 		return new(cfg.HolderLimits(h))
 	}, see) {
-		list = append(list, control.UserState{UID: a.UID, Tenant: a.Tenant,
-			Used: byKey(&a.Used), Limit: byKey(&a.Limit), Refused: byKey(&a.Refused)})
+		for k := range budget.Kinds {
+			list = append(list, control.UserState{UID: a.UID, Tenant: a.Tenant,
+				Resource: k.String(), Used: a.Used[k], Limit: a.Limit[k], Refused: a.Refused[k]})
+		}
 	}
 	return list
-}
-
-// byKey returns the amounts by the names of their kinds.
-func byKey(a *budget.Amounts) map[string]int64 {
-	v := map[string]int64{}
-	for k, n := range a {
-		v[budget.Kind(k).String()] = n
-	}
-	return v
 }
 
 // peerStates returns the accounts of peers for a snapshot, and the number of refused connections.

@@ -273,7 +273,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 		s := v.Sessions
 		return len(s) == 2 && s[0].Ending && s[1].Ending && len(v.PDs) == 0
 	})
-	if s := d.Snapshot(); !ok || s.Users[0].Used["sessions"] != 2 || len(s.PDs) != 0 {
+	if s := d.Snapshot(); !ok || used(d, uint32(os.Getuid()), "sessions") != 2 || len(s.PDs) != 0 {
 		t.Errorf("%+v, %+v, %+v; want two sessions that are ending", s.Sessions, s.Users, s.PDs)
 	}
 	if n := d.Snapshot().Counters["sessions_held_up"]; n != 2 {
@@ -291,7 +291,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 		l.Close() // resets the connections, so that no close waits
 	}
 	if _, ok := eventually(func() bool {
-		return empty(d.Snapshot().Users[0].Used)
+		return empty(d)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
 	}

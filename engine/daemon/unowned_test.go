@@ -158,12 +158,12 @@ func TestPartialSums(t *testing.T) {
 				s := d.Snapshot()
 				if on == "eth0" {
 					return event(s, said) == nil &&
-						s.Devices[0].Workers[0].Stack["partial_sums"] > 0
+						values(d, "stack")["partial_sums"] > 0
 				}
 				e := event(s, said)
 				return e != nil && strings.Contains(e.Detail["next"], "ethtool -K")
 			}); !ok {
-				t.Errorf("counters and log: %+v, %+v", d.Snapshot().Devices[0].Workers,
+				t.Errorf("counters and log: %+v, %+v", values(d, "stack"),
 					d.Snapshot().Events)
 			}
 			stop()

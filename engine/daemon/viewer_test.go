@@ -17,7 +17,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 	control.CloseAll(r.hello())
 	const n = control.MaxPending - 1
 	for range n {
-		r.send(control.OpSnapshot, "")
+		r.send(control.OpState, "")
 	}
 	made := map[time.Time]int{}
 	begin := time.Now()
@@ -74,7 +74,7 @@ func TestUnreadSnapshot(t *testing.T) {
 	rogue := dialRaw(t, socket)
 	control.CloseAll(rogue.hello())
 	for range control.MaxPending - 1 {
-		rogue.send(control.OpSnapshot, "")
+		rogue.send(control.OpState, "")
 	}
 	dev, err := client.Open(socket)
 	if err != nil {

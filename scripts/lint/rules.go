@@ -79,7 +79,7 @@ var layers = []layer{
 	{name: "engine/transfer", ours: within("tcp", "ddp", "engine/guard", "engine/host",
 		"engine/plain", "engine/verbs"),
 		others: []string{xsys, "golang.org/x/sync/...", "github.com/cespare/xxhash/..."}},
-	{name: "engine/daemon", ours: within("bpf", "tcp", "engine/budget", "engine/esp", "engine/host",
+	{name: "engine/daemon", ours: within("tcp", "engine/budget", "engine/esp", "engine/host",
 		"engine/plain", "engine/ranges", "engine/verbs", "engine/daemon/control",
 		"engine/daemon/device", "engine/daemon/export", "engine/daemon/rendezvous",
 		"engine/daemon/session", "engine/xdp"),

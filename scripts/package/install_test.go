@@ -20,7 +20,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine/daemon/view"
+	"xwarp/engine/daemon/control"
 )
 
 var debFlag = flag.String("deb", "", "test this package instead of building one")
@@ -173,12 +173,12 @@ func (m *machine) group(name string) uint32 {
 // watch looks at the program's connection in every way that an operator has.
 func (m *machine) watch(peer netip.AddrPort) {
 	m.t.Helper()
-	var s view.Status
+	var s control.Status
 	if err := json.Unmarshal([]byte(m.run("/usr/bin/xwarp", "status", "-j")), &s); err != nil {
 		m.t.Fatal(err)
 	}
-	if len(s.Devices) != 1 || s.Devices[0].RxFrames == 0 || s.Objects.QPs != 1 ||
-		s.Objects.MRs != 1 {
+	if len(s.Devices) != 1 || s.Devices[0].RxFrames == 0 || s.Count.QPs != 1 ||
+		s.Count.MRs != 1 {
 		m.t.Errorf("status: %+v", s)
 	}
 	if qp := m.run("/usr/bin/xwarp", "resource", "show", "qp"); !strings.Contains(qp,

@@ -438,7 +438,10 @@ func (d *Device) Session() uint64 { return d.session }
 
 // Snapshot returns the part of the daemon's state that this user may see. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
-	err = d.call(ctx, control.OpSnapshot, nil, &s)
+	err = d.call(ctx, control.OpState, nil, &s)
+	if e, ok := errors.AsType[*control.Error](err); ok && e.Code == control.CodeUnknown {
+		err = fmt.Errorf("xwarpd is older than this program: systemctl restart xwarpd: %w", err)
+	}
 	return s, err
 }
 

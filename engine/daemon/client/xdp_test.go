@@ -2,11 +2,13 @@ package client_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/testkit/verbstest"
 )
 
@@ -55,11 +57,12 @@ func TestXDP(t *testing.T) {
 		s.QPs[0].TCP["retransmits"] > 1000 {
 		t.Errorf("queue pairs: %+v", s.QPs)
 	}
-	if len(s.Devices) != 1 || len(s.Devices[0].Workers) != 1 ||
-		s.Devices[0].Workers[0].Stack["rx_frames"] == 0 {
+	if len(s.Devices) != 1 || s.Devices[0].RxFrames == 0 {
 		t.Errorf("devices: %+v", s.Devices)
 	}
-	if s.Users[0].Used["memory"] != 1<<20 {
+	if !slices.ContainsFunc(s.Users, func(u control.UserState) bool {
+		return u.Resource == "memory" && u.Used == 1<<20
+	}) {
 		t.Errorf("users: %+v", s.Users)
 	}
 	a.Dev.Close()

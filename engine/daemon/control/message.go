@@ -48,7 +48,7 @@ const (
 	OpAccept        Op = "accept"
 	OpReject        Op = "reject"
 	OpCancel        Op = "cancel"
-	OpSnapshot      Op = "snapshot"
+	OpState         Op = "state"
 	OpNetlink       Op = "netlink"
 	OpFlush         Op = "flush"
 	OpCapture       Op = "capture"
@@ -126,28 +126,29 @@ type HelloResult struct {
 
 // DeviceInfo describes a device.
 type DeviceInfo struct {
-	Name      string `json:"name"`
-	Transport string `json:"transport"` // "xdp" or "kernel"
-	// Interface and Ifindex are the current name and the index of the network interface, empty on kernel sockets.
-	Interface string `json:"interface,omitempty"`
-	Ifindex   int    `json:"ifindex,omitempty"`
+	Name string `json:"name"`
 	// Netns is the network namespace of the device, as /proc/thread-self/ns/net names it.
 	Netns string `json:"netns,omitempty"`
 	// MAC is the hardware address of the interface, empty if it has none.
-	MAC      string `json:"mac,omitempty"`
-	XDPMode  string `json:"xdp_mode,omitempty"` // "native" or "generic"
-	Transmit string `json:"transmit,omitempty"` // "xdp" or "packet-gso"
-	Copy     string `json:"copy,omitempty"`     // "copy" or "zero-copy"
-	Segments int    `json:"segments,omitempty"` // maximum chunks of a received frame
-	MTU      int    `json:"mtu,omitempty"`
-	Queues   int    `json:"queues,omitempty"`
-	Fallback string `json:"fallback,omitempty"` // why native mode is not used
-	// Way is how segments are sent now, their packet size, and why.
-	Way string `json:"way,omitempty"`
-	// NoZeroCopy is why zero-copy is not used, if the driver decides.
-	NoZeroCopy string `json:"no_zero_copy,omitempty"`
-	// BusyPoll is "on", or why the workers do not poll the NIC.
-	BusyPoll string `json:"busy_poll,omitempty"`
+	MAC string `json:"mac,omitempty"`
+	DeviceMode
+}
+
+// DeviceMode is how a device reaches its network. Transport and Interface are set always, and on AF_XDP, respectively.
+type DeviceMode struct {
+	Transport  string `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Interface  string `json:"interface,omitempty" doc:"current name of the network interface"`
+	Ifindex    int    `json:"ifindex,omitempty" doc:"index of the network interface"`
+	XDPMode    string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Transmit   string `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`
+	Way        string `json:"way,omitempty" doc:"current transmit path and packet size, and why"`
+	Copy       string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
+	Segments   int    `json:"segments,omitempty" doc:"maximum chunks of a received frame"`
+	MTU        int    `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
+	Queues     int    `json:"queues,omitempty" doc:"queues served"`
+	Fallback   string `json:"fallback,omitempty" doc:"why native mode is unavailable"`
+	NoZeroCopy string `json:"no_zero_copy,omitempty" doc:"why ring mode auto does not use zero-copy"`
+	BusyPoll   string `json:"busy_poll,omitempty" doc:"\"on\": the workers poll the NIC; else why not"`
 }
 
 // NetlinkArgs is a request of NETLINK_RDMA. Style is that of the program's devices, "iwarp" or "roce".

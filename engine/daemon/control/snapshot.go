@@ -1,72 +1,107 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 	"unicode"
 )
 
-// SnapshotSchema is the version of Snapshot's layout.
-const SnapshotSchema = 1
-
 // Snapshot is the state of the daemon at about one moment. Except on the operator socket it has only the user's own
-// objects.
+// objects. Its types are also the JSON objects of xwarp's commands and of the status page; the doc tags document them.
 type Snapshot struct {
-	Schema  int       `json:"schema"`
-	Time    time.Time `json:"time"`
-	Pid     int       `json:"pid"`
-	Version string    `json:"version,omitempty"`
-	// Replaced is set if the file of xwarpd was replaced after its start, as an upgrade does.
-	Replaced bool `json:"replaced,omitempty"`
-	// Pending has the configuration keys that were changed by reloads and need a restart.
-	Pending   []string          `json:"pending,omitempty"`
-	Uptime    float64           `json:"uptime_seconds"`
-	Devices   []DeviceState     `json:"devices"`
-	Exports   []ExportState     `json:"exports"`
-	Sessions  []SessionState    `json:"sessions"`
-	PDs       []PDState         `json:"pds"`
-	MRs       []MRState         `json:"mrs"`
-	MWs       []MWState         `json:"mws"`
-	CQs       []CQState         `json:"cqs"`
-	SRQs      []SRQState        `json:"srqs"`
-	QPs       []QPState         `json:"qps"`
-	Listeners []ListenerState   `json:"listeners"`
-	Users     []UserState       `json:"users"`
-	Peers     []PeerState       `json:"peers,omitempty"`  // those with the most connections; operator only
-	Counters  map[string]uint64 `json:"counters"`         // of the daemon itself
-	Events    []EventRecord     `json:"events,omitempty"` // latest ones, oldest first; operator only
-	// Unconfirmed is the time until the daemon rolls back without a confirmation. Zero means no wait.
-	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
-	Places      int     `json:"places"` // maximum number of programs on the control socket, of all users
+	Status
+	Objects
+	Time time.Time `json:"time"`
+	// Statistics are the counters of devices and exports. Those of queue pairs are in QPs.
+	Statistics Statistics        `json:"statistics"`
+	Counters   map[string]uint64 `json:"counters"`         // of the daemon itself
+	Events     []EventRecord     `json:"events,omitempty"` // latest ones, oldest first; operator only
+	// Places is the maximum number of programs on the control socket, of all users.
+	Places int `json:"places"`
 	// Tenants is the number of control sockets below TenantDirectory.
 	Tenants         int    `json:"tenants"`
 	TenantDirectory string `json:"tenant_directory,omitempty"`
 }
 
-// DeviceState is a device with its workers. Counters have the names of their fields in xdp.Stats, in snake case.
+// Status is the output of xwarp status.
+type Status struct {
+	Schema  int     `json:"schema" doc:"version of this layout, 1"`
+	Command string  `json:"command" doc:"\"status\""`
+	Version string  `json:"version" doc:"of the daemon"`
+	Pid     int     `json:"pid" doc:"of the daemon"`
+	Uptime  float64 `json:"uptime_seconds" doc:"time since the daemon started"`
+	// Replaced and Pending say why a restart is needed.
+	Replaced bool          `json:"replaced,omitempty" doc:"the file of xwarpd was replaced after its start, as an upgrade does: a restart runs the new one"`
+	Pending  []string      `json:"pending" doc:"configuration keys whose changes a restart of xwarpd applies"`
+	Devices  []DeviceState `json:"devices" doc:"the daemon's devices"`
+	Exports  []ExportState `json:"exports" doc:"memory that peers access without a local program"`
+	Count    Count         `json:"objects" doc:"objects of programs that this user may see"`
+	// Unconfirmed is the time until the daemon rolls back without a confirmation. Zero means no wait.
+	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty" doc:"time until xwarpd shuts down unless confirmed (xwarp confirm)"`
+}
+
+// Count is the number of objects of programs.
+type Count struct {
+	Sessions  int `json:"session" doc:"programs connected to the daemon"`
+	PDs       int `json:"pd" doc:"protection domains"`
+	MRs       int `json:"mr" doc:"memory regions"`
+	MWs       int `json:"mw" doc:"memory windows"`
+	CQs       int `json:"cq" doc:"completion queues"`
+	SRQs      int `json:"srq" doc:"shared receive queues"`
+	QPs       int `json:"qp" doc:"queue pairs"`
+	Listeners int `json:"listener" doc:"listeners of programs"`
+}
+
+// Objects are lists of objects. The keys are those of iproute2's rdma, which names the kinds.
+type Objects struct {
+	QPs       []QPState       `json:"qp,omitzero" doc:"queue pairs"`
+	CQs       []CQState       `json:"cq,omitzero" doc:"completion queues"`
+	SRQs      []SRQState      `json:"srq,omitzero" doc:"shared receive queues"`
+	MRs       []MRState       `json:"mr,omitzero" doc:"memory regions"`
+	MWs       []MWState       `json:"mw,omitzero" doc:"memory windows"`
+	PDs       []PDState       `json:"pd,omitzero" doc:"protection domains"`
+	Listeners []ListenerState `json:"listener,omitzero" doc:"listeners"`
+	Sessions  []SessionState  `json:"session,omitzero" doc:"programs"`
+	Users     []UserState     `json:"user,omitzero" doc:"resources of users against [limits]"`
+	SAs       []SAState       `json:"sa,omitzero" doc:"IPsec security associations, without keys; operator only"`
+	Peers     []PeerState     `json:"peer,omitzero" doc:"remote addresses and networks with the most connections; root only"`
+}
+
+// Numbers returns the number of objects of each kind.
+func (o *Objects) Numbers() Count {
+	return Count{len(o.Sessions), len(o.PDs), len(o.MRs), len(o.MWs), len(o.CQs), len(o.SRQs),
+		len(o.QPs), len(o.Listeners)}
+}
+
+// DeviceState is a device of the daemon.
 type DeviceState struct {
-	DeviceInfo
-	// Addresses are those of the interface, IPv4 first, without link-local ones.
-	Addresses []netip.Addr      `json:"addresses,omitempty"`
-	Workers   []WorkerState     `json:"workers,omitempty"`
-	Steering  map[string]uint64 `json:"steering,omitempty"` // frames by outcome of the steering program
-	Unowned   map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket, by receive queue
-	Watches   []WatchState      `json:"watches,omitempty"`
-	Totals    *TotalsState      `json:"totals,omitempty"` // nil if the device does not respond
-	Link      *LinkState        `json:"link,omitempty"`   // nil on kernel sockets
-	IPsec     *IPsecState       `json:"ipsec,omitempty"`  // nil without IPsec
-	// PortMapper answers peers, and queries theirs.
-	PortMapper *PortMapperState `json:"port_mapper"`
-	// Reopened is how often it was reopened after a failure or the loss of its interface.
-	Reopened uint64 `json:"reopened"`
-	// Contained counts failures that ended only a part of the device: engine.Contained.
-	Contained map[string]uint64 `json:"contained"`
-	// parts of the kernel's configuration that may be stale; empty if none
-	Health string `json:"health,omitempty"`
-	Error  string `json:"error,omitempty"` // why there are no counters
+	Name string `json:"device" doc:"its name"`
+	DeviceMode
+	Addresses []netip.Addr `json:"addresses" doc:"IP addresses of its interface, IPv4 first, without link-local ones"`
+	RxFrames  uint64       `json:"rx_frames" doc:"frames received"`
+	TxFrames  uint64       `json:"tx_frames" doc:"frames sent"`
+	Offered   uint64       `json:"rx_offered,omitempty" doc:"target number of receive chunks in the kernel under load, sum of all queues"`
+	Grown     uint64       `json:"rx_grown,omitempty" doc:"times that this target was raised"`
+	In        uint64       `json:"rdma_rx_bytes" doc:"message bytes placed, all connections so far"`
+	Out       uint64       `json:"rdma_tx_bytes" doc:"message bytes sent, all connections so far"`
+	Retrans   uint64       `json:"retransmitted_bytes" doc:"TCP bytes retransmitted"`
+	Dropped   []Drop       `json:"dropped" doc:"frames dropped, by cause"`
+	Partial   uint64       `json:"partial_checksum_frames" doc:"frames dropped because their checksum covers the pseudo-header only"`
+	Unowned   uint64       `json:"unowned,omitempty" doc:"frames of xwarp connections dropped because they arrived on unserved queues"`
+	Lost      []int        `json:"unowned_queues" doc:"these queues"`
+	Link      string       `json:"link,omitempty" doc:"state of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
+	Since     time.Time    `json:"link_since,omitzero" doc:"time of the last change of link; absent if it never changed"`
+	Missing   []netip.Addr `json:"missing_addresses" doc:"addresses removed from the host that connections and listeners still need"`
+	Reopened  uint64       `json:"reopened" doc:"times that the device was reopened after a failure or the loss of its interface"`
+	Health    string       `json:"health,omitempty" doc:"kernel state that the device can no longer follow"`
+	IPsec     *IPsecState  `json:"ipsec,omitempty" doc:"security associations, with [[interface.ipsec]]"`
+	Mapper    string       `json:"port_mapper,omitempty" doc:"why the iWARP port mapper is not running, if enabled"`
+	Error     string       `json:"error,omitempty" doc:"why counters are unavailable"`
 }
 
 // States of a network interface.
@@ -77,32 +112,208 @@ const (
 	LinkGone      = "gone"       // removed, or moved to another namespace
 )
 
-// LinkState is the network interface of a device.
-type LinkState struct {
-	State    string            `json:"state"`
-	MTU      int               `json:"mtu"`
-	Since    time.Time         `json:"since"`             // of the last change of the state; zero: none
-	Missing  []netip.Addr      `json:"missing,omitempty"` // addresses in use that the host no longer has
-	Counters map[string]uint64 `json:"counters"`          // xdp.LinkCounters
+// Drop is one cause of dropped frames.
+type Drop struct {
+	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer, drop_syn, drop_stray and drop_clear: in xwarp_steering_frames_total"`
+	Frames uint64 `json:"frames" doc:"since the daemon started"`
 }
 
 // IPsecState is the IPsec state of a device.
 type IPsecState struct {
-	Counters map[string]uint64 `json:"counters"`          // xdp.IPsecStats
-	SAs      []SAState         `json:"sas"`               // operator only
-	Waiting  []netip.Addr      `json:"waiting,omitempty"` // hosts to which packets wait for an SA
-	Error    string            `json:"error,omitempty"`   // last reason why an SA was refused or a request failed
-	ErrorAt  time.Time         `json:"error_at"`
+	In         int          `json:"sas_in" doc:"current inbound SAs; only for the operator"`
+	Out        int          `json:"sas_out" doc:"current outbound SAs; only for the operator"`
+	PacketsIn  uint64       `json:"rx_packets" doc:"packets received that passed the integrity and replay checks"`
+	BytesIn    uint64       `json:"rx_bytes" doc:"their payload bytes"`
+	PacketsOut uint64       `json:"tx_packets" doc:"packets sent"`
+	BytesOut   uint64       `json:"tx_bytes" doc:"their payload bytes"`
+	Replayed   uint64       `json:"replayed" doc:"packets that were replayed, or older than the replay window"`
+	Forged     uint64       `json:"forged" doc:"packets with a wrong integrity check value"`
+	Rekeys     uint64       `json:"rekeys" doc:"times that sending switched to another SA"`
+	Refused    uint64       `json:"refused_sas" doc:"SAs that cannot be used"`
+	Waiting    []netip.Addr `json:"waiting" doc:"hosts to which packets wait for an SA"`
+	Error      string       `json:"error,omitempty" doc:"last error: an SA was refused, or a request failed"`
+	ErrorAt    time.Time    `json:"error_at,omitzero" doc:"time of this error"`
 }
 
-// Count returns the number of SAs for receiving and for sending.
-func (s *IPsecState) Count() (in, out int) {
-	for i := range s.SAs {
-		if s.SAs[i].Direction == DirectionIn {
-			in++
+// ExportState is memory that peers access without a local program.
+type ExportState struct {
+	Name        string `json:"export" doc:"its name"`
+	Device      string `json:"device" doc:"its device"`
+	Listen      string `json:"listen" doc:"address; \":7174\" is all of IPv4 and IPv6"`
+	Serve       string `json:"serve" doc:"\"memory\" or \"directory\""`
+	Memory      string `json:"memory,omitempty" doc:"\"anonymous\", \"hugepages\" or \"file\"; absent for a directory"`
+	Path        string `json:"path,omitempty" doc:"of the file or directory"`
+	Size        int64  `json:"size" doc:"bytes; of a directory: its limit, 0 for none"`
+	Used        int64  `json:"used" doc:"directory: bytes of its files"`
+	Access      string `json:"access" doc:"rights of peers"`
+	Connections int    `json:"connections" doc:"now"`
+	Rejected    uint64 `json:"rejected" doc:"connections"`
+	Flushes     uint64 `json:"flushes" doc:"times that its file was written to disk"`
+	Puts        uint64 `json:"puts" doc:"directory: files stored by peers"`
+	PutBytes    uint64 `json:"put_bytes" doc:"directory: bytes of these"`
+	Gets        uint64 `json:"gets" doc:"directory: files fetched by peers"`
+	GetBytes    uint64 `json:"get_bytes" doc:"directory: bytes of these"`
+	Failed      uint64 `json:"failed" doc:"directory: requests that were refused or aborted"`
+	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
+}
+
+// Place is the device of an object.
+type Place struct {
+	Index  int    `json:"ifindex" doc:"device number"`
+	Device string `json:"ifname" doc:"device name"`
+}
+
+// IsOn reports whether the object is on a device.
+func (p Place) IsOn(device string) bool { return p.Device == device }
+
+// On returns the objects on a device.
+func On[T interface{ IsOn(device string) bool }](device string, all []T) (list []T) {
+	for _, v := range all {
+		if v.IsOn(device) {
+			list = append(list, v)
 		}
 	}
-	return in, len(s.SAs) - in
+	return list
+}
+
+// Port is the port of an object.
+type Port struct {
+	Place
+	Port int `json:"port" doc:"port of the device, always 1"`
+}
+
+// Owner is the owner of an object: a session, or the export of that name.
+type Owner struct {
+	Export  string `json:"export,omitempty" doc:"owning export, instead of a session"`
+	Session uint64 `json:"session,omitempty" doc:"owning session"`
+	UID     uint32 `json:"uid" doc:"user ID"`
+	Tenant  string `json:"tenant,omitempty" doc:"tenant whose socket the program uses"`
+	Pid     int32  `json:"pid,omitempty" doc:"process ID"`
+	Comm    string `json:"comm,omitempty" doc:"process name, which the commands add"`
+}
+
+// Key is a number that is shown in hexadecimal.
+type Key uint32
+
+// String returns 0x and eight digits.
+func (k Key) String() string { return fmt.Sprintf("0x%08x", uint32(k)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Key) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 0, 32)
+	*k = Key(n)
+	return err
+}
+
+// QPState is a queue pair and its connection.
+type QPState struct {
+	Port
+	Handle    Handle         `json:"lqpn" doc:"queue pair number in its session"`
+	Type      string         `json:"type" doc:"always RC"`
+	State     string         `json:"state" doc:"queue pair state"`
+	Local     netip.AddrPort `json:"local,omitzero" doc:"local address and port"`
+	Remote    netip.AddrPort `json:"remote,omitzero" doc:"remote address and port"`
+	Transport string         `json:"transport,omitempty" doc:"transport of the connection: xdp, or kernel (also used within the host)"`
+	TCPState  string         `json:"tcp_state,omitempty" doc:"TCP state"`
+	PD        Handle         `json:"pdn,omitempty" doc:"protection domain"`
+	SendCQ    Handle         `json:"send_cqn,omitempty" doc:"completion queue of the send queue"`
+	RecvCQ    Handle         `json:"recv_cqn,omitempty" doc:"completion queue of the receive queue"`
+	SRQ       Handle         `json:"srqn,omitempty" doc:"shared receive queue"`
+	In        uint64         `json:"payload_in" doc:"payload bytes placed"`
+	Out       uint64         `json:"payload_out" doc:"payload bytes sent"`
+	Held      uint64         `json:"held_bytes" doc:"bytes received out of order and held until the gap before them is filled"`
+	Number    uint32         `json:"qp_num,omitempty" doc:"number for peers of --style roce; unique in the daemon"`
+	Owner
+	Error string            `json:"error,omitempty" doc:"error that ended it"`
+	DSCP  int               `json:"dscp,omitempty" doc:"class of the packets sent, 1 to 63; absent: 0"`
+	RDMA  map[string]uint64 `json:"rdma,omitempty" doc:"its counters, as in xwarp statistic show --connections"`
+	MPA   map[string]uint64 `json:"mpa,omitempty" doc:"counters of its connection's MPA"`
+	TCP   map[string]uint64 `json:"tcp,omitempty" doc:"counters of its connection's TCP"`
+}
+
+// CQState is a completion queue.
+type CQState struct {
+	Place
+	Handle      Handle `json:"cqn" doc:"completion queue number in its session"`
+	Depth       int    `json:"cqe" doc:"capacity in completions"`
+	Users       int    `json:"users" doc:"work queues that use it"`
+	Completions uint64 `json:"completions" doc:"completions so far"`
+	Overrun     bool   `json:"overrun" doc:"the queue overran and lost completions"`
+	Owner
+}
+
+// SRQState is a shared receive queue.
+type SRQState struct {
+	Place
+	Handle Handle `json:"srqn" doc:"shared receive queue number in its session"`
+	Depth  int    `json:"max_wr" doc:"capacity in receives"`
+	Posted int    `json:"posted" doc:"receives posted and not consumed"`
+	Limit  int    `json:"srq_limit" doc:"limit below which the program gets an event; 0: none"`
+	Users  int    `json:"users" doc:"queue pairs that use it"`
+	PD     Handle `json:"pdn" doc:"protection domain"`
+	Owner
+}
+
+// MRState is a memory region. Only its owner and the operator see it, and so its STag.
+type MRState struct {
+	Place
+	Handle Handle `json:"mrn" doc:"memory region number in its session"`
+	STag   Key    `json:"rkey" doc:"STag, hexadecimal"`
+	Length uint64 `json:"mrlen" doc:"length in bytes"`
+	PD     Handle `json:"pdn" doc:"protection domain"`
+	Access string `json:"access" doc:"access rights of peers"`
+	Owner
+}
+
+// MWState is a memory window.
+type MWState struct {
+	Place
+	Handle Handle `json:"mwn" doc:"memory window number in its session"`
+	STag   Key    `json:"rkey" doc:"STag, hexadecimal; binding changes the last byte"`
+	PD     Handle `json:"pdn" doc:"protection domain"`
+	Owner
+}
+
+// PDState is a protection domain.
+type PDState struct {
+	Place
+	Handle Handle `json:"pdn" doc:"protection domain number in its session"`
+	Users  int    `json:"users" doc:"objects in it: the sum of the next four"`
+	MRs    int    `json:"mrs" doc:"memory regions in it"`
+	MWs    int    `json:"mws" doc:"memory windows in it"`
+	SRQs   int    `json:"srqs" doc:"shared receive queues in it"`
+	QPs    int    `json:"qps" doc:"queue pairs in it"`
+	Owner
+}
+
+// ListenerState is a listener of a program.
+type ListenerState struct {
+	Port
+	Handle Handle         `json:"listenern,omitempty" doc:"listener number in its session"`
+	Addr   netip.AddrPort `json:"address" doc:"address and port"`
+	Owner
+}
+
+// SessionState is one program.
+type SessionState struct {
+	Place
+	Program string `json:"program" doc:"name that the program reports"`
+	Owner
+	Since  time.Time `json:"since" doc:"time of connection"`
+	Ending bool      `json:"ending,omitempty" doc:"ended, except for closing passed descriptors"`
+}
+
+// UserState is the use of one resource by a user, or by a tenant with all its users.
+type UserState struct {
+	UID      uint32 `json:"uid" doc:"user ID; 0 for a tenant"`
+	Tenant   string `json:"tenant,omitempty" doc:"tenant, instead of a user"`
+	Resource string `json:"resource" doc:"key in [limits]"`
+	Used     int64  `json:"used" doc:"current use of all programs of the user or tenant; memory and daemon_memory in bytes"`
+	Limit    int64  `json:"limit" doc:"limit"`
+	Refused  int64  `json:"refused" doc:"requests refused because of the limit"`
 }
 
 // The directions of an SA.
@@ -113,185 +324,70 @@ const (
 
 // SAState is an IPsec security association. It never includes the key.
 type SAState struct {
-	Device    string     `json:"device"`
-	Local     netip.Addr `json:"local"`
-	Remote    netip.Addr `json:"remote"`
-	SPI       uint32     `json:"spi"`
-	Direction string     `json:"direction"` // DirectionIn or DirectionOut
-	Sending   bool       `json:"sending"`   // used for new packets
-	Mode      string     `json:"mode"`
-	KeyBits   int        `json:"key_bits"`
-	ESN       bool       `json:"esn"`
-	Packets   uint64     `json:"packets"`
-	Bytes     uint64     `json:"bytes"`
-	Replayed  uint64     `json:"replayed"`
-	Forged    uint64     `json:"forged"`
-}
-
-// PortMapperState is the iWARP port mapper of a device.
-type PortMapperState struct {
-	Mode     string            `json:"mode"`            // port_mapper of the configuration
-	Error    string            `json:"error,omitempty"` // why it does not answer
-	Counters map[string]uint64 `json:"counters"`        // portmapper.Counters
-}
-
-// TotalsState has the counters of all connections of a device, including ended ones. They never decrease.
-type TotalsState struct {
-	RDMA map[string]uint64 `json:"rdma"`
-	MPA  map[string]uint64 `json:"mpa"`
-	TCP  map[string]uint64 `json:"tcp,omitempty"` // empty on kernel sockets
-}
-
-// WorkerState is the worker of one queue.
-type WorkerState struct {
-	Queue  int               `json:"queue"`
-	Stack  map[string]uint64 `json:"stack"`
-	Listen map[string]uint64 `json:"listen"`
-	Ring   map[string]uint64 `json:"ring"`
-}
-
-// WatchState is a part of the kernel's configuration that a device follows.
-type WatchState struct {
-	Name     string            `json:"name"`
-	Counters map[string]uint64 `json:"counters"`
-}
-
-// Owner identifies the owner of an object: a session, or the export of that name.
-type Owner struct {
-	Session uint64 `json:"session,omitempty"`
-	Export  string `json:"export,omitempty"`
-	UID     uint32 `json:"uid"`
-	Tenant  string `json:"tenant,omitempty"` // on whose socket the program connected
-	Pid     int32  `json:"pid,omitempty"`
-	Device  string `json:"device"`
-}
-
-// Place returns the device of the object.
-func (o Owner) Place() string { return o.Device }
-
-// SessionState is one program.
-type SessionState struct {
-	Owner
-	Program string    `json:"program,omitempty"`
-	Since   time.Time `json:"since"`
-	Ending  bool      `json:"ending,omitempty"` // ended, except for closing passed descriptors
-}
-
-// ExportState is one exported region.
-type ExportState struct {
-	Name        string `json:"name"`
-	Device      string `json:"device"`
-	Listen      string `json:"listen"` // ":7174": all of IPv4 and IPv6
-	Serve       string `json:"serve"`
-	Memory      string `json:"memory"`
-	Path        string `json:"path,omitempty"`
-	Size        int64  `json:"size"`           // of a directory: the limit, or 0 for none
-	Used        int64  `json:"used,omitempty"` // by the files of a directory
-	Access      string `json:"access"`
-	Connections int    `json:"connections"`
-	Rejected    uint64 `json:"rejected"`
-	Flushes     uint64 `json:"flushes"`
-	// Transfers are the counters of files stored and fetched; nil for memory.
-	Transfers map[string]uint64 `json:"transfers,omitempty"`
-	// why it failed: connections are rejected until a reload reopens it
-	Error string `json:"error,omitempty"`
-}
-
-// PDState is a protection domain.
-type PDState struct {
-	Owner
-	Handle Handle `json:"handle"`
-	MRs    int    `json:"mrs"`
-	MWs    int    `json:"mws"`
-	SRQs   int    `json:"srqs"`
-	QPs    int    `json:"qps"`
-}
-
-// MRState is a memory region. Only its owner and the operator see STag.
-type MRState struct {
-	Owner
-	Handle Handle `json:"handle"`
-	PD     Handle `json:"pd"`
-	STag   uint32 `json:"stag"`
-	Length uint64 `json:"length"`
-	Access string `json:"access"`
-}
-
-// MWState is a memory window. A binding changes the last byte of its STag.
-type MWState struct {
-	Owner
-	Handle Handle `json:"handle"`
-	PD     Handle `json:"pd"`
-	STag   uint32 `json:"stag"`
-}
-
-// CQState is a completion queue.
-type CQState struct {
-	Owner
-	Handle      Handle `json:"handle"`
-	Depth       int    `json:"depth"`
-	Users       int    `json:"users"`
-	Completions uint64 `json:"completions"`
-	Overrun     bool   `json:"overrun"`
-}
-
-// SRQState is a shared receive queue.
-type SRQState struct {
-	Owner
-	Handle Handle `json:"handle"`
-	PD     Handle `json:"pd"`
-	Depth  int    `json:"depth"`
-	Posted int    `json:"posted"` // posted receives
-	Limit  int    `json:"limit"`  // the program gets an event when fewer are posted; 0: none
-	Users  int    `json:"users"`  // queue pairs
-}
-
-// QPState is a queue pair and its connection.
-type QPState struct {
-	Owner
-	Handle Handle         `json:"handle"`
-	Number uint32         `json:"qp_num,omitempty"` // number for programs, unique in the daemon
-	PD     Handle         `json:"pd"`
-	SendCQ Handle         `json:"send_cq"`
-	RecvCQ Handle         `json:"recv_cq"`
-	SRQ    Handle         `json:"srq,omitempty"`
-	State  string         `json:"state"`
-	Local  netip.AddrPort `json:"local"`
-	Remote netip.AddrPort `json:"remote"`
-	// Transport is that of the connection: also "kernel" on a device on AF_XDP, for a connection within the host.
-	Transport string            `json:"transport,omitempty"`
-	Error     string            `json:"error,omitempty"`
-	Counters  map[string]uint64 `json:"counters,omitempty"`
-	MPA       map[string]uint64 `json:"mpa,omitempty"`
-	TCP       map[string]uint64 `json:"tcp,omitempty"`
-	TCPState  string            `json:"tcp_state,omitempty"`
-	DSCP      int               `json:"dscp,omitempty"` // class of the packets sent
-}
-
-// ListenerState is a listener of a program.
-type ListenerState struct {
-	Owner
-	Handle Handle         `json:"handle"`
-	Addr   netip.AddrPort `json:"addr"`
-}
-
-// UserState is the resource usage of a user, or of a tenant with all its users.
-type UserState struct {
-	UID    uint32           `json:"uid"` // 0 for a tenant
-	Tenant string           `json:"tenant,omitempty"`
-	Used   map[string]int64 `json:"used"`
-	Limit  map[string]int64 `json:"limit"`
-	// number of refusals
-	Refused map[string]int64 `json:"refused"`
+	Place
+	SPI       Key        `json:"spi" doc:"security parameters index, hexadecimal"`
+	Direction string     `json:"direction" doc:"in or out"`
+	Local     netip.Addr `json:"local" doc:"local address"`
+	Remote    netip.Addr `json:"remote" doc:"remote address"`
+	Mode      string     `json:"mode" doc:"transport or tunnel"`
+	Algorithm string     `json:"algorithm" doc:"algorithm, by its strongSwan name"`
+	ESN       bool       `json:"esn" doc:"extended sequence numbers (64 bits)"`
+	Sending   bool       `json:"sending" doc:"used for new outgoing packets"`
+	Packets   uint64     `json:"packets" doc:"packets carried"`
+	Bytes     uint64     `json:"bytes" doc:"payload bytes carried"`
+	Replayed  uint64     `json:"replayed" doc:"packets rejected by the replay window"`
+	Forged    uint64     `json:"forged" doc:"packets with a wrong ICV"`
 }
 
 // PeerState counts the connections of a peer or its network.
 type PeerState struct {
-	Prefix      string `json:"prefix"` // "others" for all networks without an account
-	HalfOpen    int    `json:"half_open"`
-	Startup     int    `json:"startup"`     // connections in MPA start-up
-	Connections int    `json:"connections"` // established connections
-	Refused     uint64 `json:"refused"`     // since the account was created
+	Prefix      string `json:"prefix" doc:"an IPv4 address or an IPv6 /64, or a network: an IPv4 /24 or an IPv6 /48; others: all without an account"`
+	HalfOpen    int    `json:"half_open" doc:"TCP handshakes in progress"`
+	Startup     int    `json:"startup" doc:"MPA start-ups in progress"`
+	Connections int    `json:"connections" doc:"established connections"`
+	Refused     uint64 `json:"refused" doc:"connections refused because of a limit"`
+}
+
+// Statistic is a group of counters. It has the names of Go's fields in snake case.
+type Statistic struct {
+	Port
+	Queue    *int              `json:"queue,omitempty" doc:"queue of the device, for stack, listen and ring"`
+	Session  uint64            `json:"session,omitempty" doc:"session that owns the queue pair"`
+	QP       Handle            `json:"lqpn,omitempty" doc:"queue pair; if absent, rdma, mpa and tcp are sums over all queue pairs, including closed ones"`
+	Export   string            `json:"export,omitempty" doc:"export that owns the queue pair, or whose transfers are counted"`
+	Remote   netip.AddrPort    `json:"remote,omitzero" doc:"peer address of the queue pair"`
+	Part     string            `json:"part" doc:"steering, stack, listen, ring, port_mapper, contained, watch, link, ipsec, transfer, rdma, mpa or tcp"`
+	What     string            `json:"what,omitempty" doc:"what a watch follows"`
+	Counters map[string]uint64 `json:"counters" doc:"counters by name"`
+}
+
+// SameAs reports whether w counts the same part of the same kind of object as v.
+func (v *Statistic) SameAs(w *Statistic) bool {
+	sameQueue := v.Queue == w.Queue || v.Queue != nil && w.Queue != nil && *v.Queue == *w.Queue
+	return sameQueue && v.Part == w.Part && v.What == w.What
+}
+
+// Statistics are all groups of counters.
+type Statistics []Statistic
+
+// Values returns a part's counters of a device: the sum over its queues. Nil means none.
+func (l Statistics) Values(device, part string) (sum map[string]uint64) {
+	for i := range l {
+		if v := &l[i]; v.Device == device && v.Part == part {
+			AddCounters(&sum, v.Counters)
+		}
+	}
+	return sum
+}
+
+// AddCounters adds the counters of another object of the kind.
+func AddCounters(sum *map[string]uint64, v map[string]uint64) {
+	if *sum == nil && v != nil {
+		*sum = make(map[string]uint64, len(v))
+	}
+	for key, n := range v {
+		(*sum)[key] += n
+	}
 }
 
 // Counters returns the integer fields of a struct, including atomic and nested ones, by their names in snake case.

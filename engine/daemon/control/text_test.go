@@ -43,7 +43,7 @@ var args = map[Op]func() any{
 	}, OpReject: func() any { return &AcceptArgs{} },
 	OpCancel: func() any {
 		return &CancelArgs{}
-	}, OpSnapshot: nil, OpNetlink: func() any { return &NetlinkArgs{} },
+	}, OpState: nil, OpNetlink: func() any { return &NetlinkArgs{} },
 	OpFlush: func() any { return &FlushArgs{} },
 	OpCapture: func() any {
 		return &CaptureArgs{}

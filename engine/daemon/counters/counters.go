@@ -53,12 +53,15 @@ var (
 	Watch     = tables["watch"]
 	Link      = tables["link"]
 	IPsec     = tables["ipsec"]
-	PortMap   = tables["portmap"]
+	PortMap   = tables["port_mapper"]
 	Daemon    = tables["daemon"]
 	RDMA      = tables["rdma"]
 	MPA       = tables["mpa"]
 	TCP       = tables["tcp"]
 )
+
+// ByPart returns the table of a part's counters, nil for those of the steering program.
+func ByPart(part string) Table { return tables[part] }
 
 // All returns all tables, in the order of their names.
 func All() (list []Table) {
@@ -162,14 +165,4 @@ func Drops(stack, ring Values) map[string]uint64 {
 		}
 	}
 	return m
-}
-
-// Add adds the counters of another object of the kind.
-func Add(sum *Values, v Values) {
-	if *sum == nil && len(v) > 0 {
-		*sum = make(Values, len(v))
-	}
-	for key, n := range v {
-		(*sum)[key] += n
-	}
 }

@@ -27,18 +27,18 @@ func TestTablesAreComplete(t *testing.T) {
 		table counters.Table
 		keys  counters.Values
 	}{
-		"stack":     {counters.Stack, control.Counters(stack.Stats{})},
-		"listen":    {counters.Listen, control.Counters(tcp.ListenCounters{})},
-		"ring":      {counters.Ring, control.Counters(ring.Stats{})},
-		"contained": {counters.Contained, control.Counters(core.Contained{})},
-		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
-		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},
-		"link":      {counters.Link, control.Counters(xdp.LinkCounters{})},
-		"ipsec":     {counters.IPsec, control.Counters(xdp.IPsecStats{})},
-		"portmap":   {counters.PortMap, control.Counters(portmapper.Counters{})},
-		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
-		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},
-		"tcp":       {counters.TCP, control.Counters(tcp.AllCounters{})},
+		"stack":       {counters.Stack, control.Counters(stack.Stats{})},
+		"listen":      {counters.Listen, control.Counters(tcp.ListenCounters{})},
+		"ring":        {counters.Ring, control.Counters(ring.Stats{})},
+		"contained":   {counters.Contained, control.Counters(core.Contained{})},
+		"transfer":    {counters.Transfer, control.Counters(transfer.Stats{})},
+		"watch":       {counters.Watch, control.Counters(netwatch.Counters{})},
+		"link":        {counters.Link, control.Counters(xdp.LinkCounters{})},
+		"ipsec":       {counters.IPsec, control.Counters(xdp.IPsecStats{})},
+		"port_mapper": {counters.PortMap, control.Counters(portmapper.Counters{})},
+		"rdma":        {counters.RDMA, control.Counters(rdmap.Counters{})},
+		"mpa":         {counters.MPA, control.Counters(mpa.ReceiverCounters{})},
+		"tcp":         {counters.TCP, control.Counters(tcp.AllCounters{})},
 	} {
 		for i := range c.table {
 			e := &c.table[i]

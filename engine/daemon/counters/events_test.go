@@ -397,7 +397,7 @@ var owners = map[string]string{
 	"stack": "stack testkit xdp", "listen": "../tcp", "ring": "../ring",
 	"contained": "sockets xdp internal testkit", "transfer": "transfer daemon",
 	"watch": "host/netwatch",
-	"link":  "xdp", "ipsec": "ipsec xdp testkit", "portmap": "daemon", "daemon": "daemon",
+	"link":  "xdp", "ipsec": "ipsec xdp testkit", "port_mapper": "daemon", "daemon": "daemon",
 	"rdma": "../ddp", "mpa": "../mpa", "tcp": "../tcp",
 }
 
@@ -468,7 +468,7 @@ func TestEveryCounterIsChecked(t *testing.T) {
 var tables = map[string]counters.Table{"stack": counters.Stack, "listen": counters.Listen,
 	"ring": counters.Ring, "contained": counters.Contained,
 	"transfer": counters.Transfer, "watch": counters.Watch, "link": counters.Link,
-	"ipsec": counters.IPsec, "portmap": counters.PortMap, "daemon": counters.Daemon,
+	"ipsec": counters.IPsec, "port_mapper": counters.PortMap, "daemon": counters.Daemon,
 	"rdma": counters.RDMA, "mpa": counters.MPA, "tcp": counters.TCP}
 
 // find returns a counter by its table and key.

@@ -45,6 +45,7 @@ type Device struct {
 	hub        *monitor.Hub    // of captures; nil if the configuration allows none
 	privileges *xdp.Privileges // nil on kernel sockets
 	past       *past           // counters of the devices that this one replaces
+	index      int             // position in the daemon's list
 
 	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or that of the last reload
 	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil if there is none
@@ -68,11 +69,16 @@ type Opener struct {
 
 // Describe returns the description of the device for programs.
 func (d *Device) Describe() control.DeviceInfo {
-	t, nic, netns := d.Core.Transport(), d.nic(), ""
+	nic, netns := d.nic(), ""
 	d.Core.Do(func() error { netns = netspace.Name(); return nil })
-	return control.DeviceInfo{
-		Name: d.Name, Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex,
-		Netns: netns, MAC: nic.HardwareAddr.String(), XDPMode: t.XDPMode,
+	return control.DeviceInfo{Name: d.Name, Netns: netns, MAC: nic.HardwareAddr.String(),
+		DeviceMode: d.mode()}
+}
+
+func (d *Device) mode() control.DeviceMode {
+	t := d.Core.Transport()
+	return control.DeviceMode{
+		Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex, XDPMode: t.XDPMode,
 		Transmit: t.Transmit, Way: t.Way, Copy: t.Copy, Segments: t.Segments,
 		MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
@@ -89,7 +95,8 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	now := p.Config()
 	m := &now.MPA
 	dev := &Device{Name: c.Name, Config: c, log: p.Log.With("device", c.Name), past: &past{},
-		protect: c.Protection()}
+		protect: c.Protection(), index: slices.IndexFunc(now.Interface,
+			func(v config.Interface) bool { return v.Name == c.Name })}
 	o := core.Options{
 		MPA: mpaConfig(m), Policy: p.policy, Override: p.override, Peers: p.Peers,
 		Keepalive: keepalive(&now.Peers),
@@ -105,10 +112,11 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	}
 	ifindex := 0
 	if before != nil {
+		dev.index = before.index
 		ifindex = before.Core.Transport().Ifindex
 		dev.privileges, dev.protect = before.privileges, before.protect
 		if !before.Absent {
-			dev.past = before.past.next(new(before.stateWithPast()))
+			dev.past = before.lastCounters()
 		}
 	} else if c.Transport == config.TransportXDP {
 		dev.privileges = xdp.NewPrivileges(spareOpenings[c.Restart])
@@ -144,7 +152,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	}
 	dev.warnOfCPUs()
 	p.openPortMap(dev, before)
-	i := dev.Describe()
+	i := dev.mode()
 	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)

@@ -2,6 +2,9 @@ package device
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,28 +66,31 @@ func DisableCore(cfg *config.Loaded) error {
 	return nil
 }
 
-// ipsecState is the device's IPsec for a snapshot, nil without it.
-func (dev *Device) ipsecState() (*control.IPsecState, error) {
-	if dev.xdp == nil {
-		return nil, nil
-	}
+// addIPsec adds the device's IPsec, if it has it, and returns its SAs.
+func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (list []control.SAState,
+	err error) {
 	s, err := dev.xdp.IPsec()
 	if s == nil || err != nil {
 		return nil, err
 	}
-	v := &control.IPsecState{Counters: control.Counters(&s.IPsecStats), Waiting: s.Waiting,
-		Error: control.ErrorText(s.LastError), ErrorAt: s.LastAt, SAs: []control.SAState{}}
+	dev.put(l, "ipsec", &s.IPsecStats)
+	v := &control.IPsecState{Waiting: append([]netip.Addr{}, s.Waiting...),
+		Error: control.ErrorText(s.LastError), ErrorAt: s.LastAt.Truncate(time.Second)}
+	to.IPsec = v
 	for _, a := range s.SAs {
 		direction := control.DirectionIn
 		if a.Outbound {
 			direction = control.DirectionOut
+			v.Out++
+		} else {
+			v.In++
 		}
-		v.SAs = append(v.SAs, control.SAState{Device: dev.Name, Local: a.Local, Remote: a.Remote,
-			SPI: a.SPI, Direction: direction, Sending: a.Sending, Mode: a.Mode.String(),
-			KeyBits: a.KeyBits, ESN: a.ESN, Packets: a.Packets, Bytes: a.Bytes,
-			Replayed: a.Replayed, Forged: a.Forged})
+		list = append(list, control.SAState{Place: dev.Place(), Local: a.Local, Remote: a.Remote,
+			SPI: control.Key(a.SPI), Direction: direction, Sending: a.Sending,
+			Mode: a.Mode.String(), Algorithm: fmt.Sprintf("aes%dgcm16", a.KeyBits), ESN: a.ESN,
+			Packets: a.Packets, Bytes: a.Bytes, Replayed: a.Replayed, Forged: a.Forged})
 	}
-	return v, nil
+	return list, nil
 }
 
 // ipsecTables returns the tables for reopening the interface: those of the last reload.

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/host/localaddr"
 )
@@ -78,11 +77,4 @@ func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) neti
 // udp returns a with the zone that sockets need.
 func (v *Device) udp(a netip.AddrPort) *net.UDPAddr {
 	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.ifname()))
-}
-
-// state returns the port mapper for a snapshot.
-func (p *portMap) state(mode string) *control.PortMapperState {
-	c := p.Counters()
-	return &control.PortMapperState{Mode: mode, Error: control.ErrorText(p.err),
-		Counters: control.Counters(&c)}
 }

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -16,13 +17,16 @@ import (
 func FillQPs(v []control.QPState, q []verbs.QP) {
 	for i, info := range core.Infos(q) {
 		v := &v[i]
+		v.Type = "RC"
 		v.Error = control.ErrorText(q[i].Err())
 		if info == nil { // not connected yet, or the device is closed
 			continue
 		}
 		v.Local, v.Remote = q[i].LocalAddr(), q[i].RemoteAddr()
 		v.State, v.Transport, v.DSCP = info.State.String(), info.Transport, info.DSCP
-		v.Counters, v.MPA = control.Counters(&info.Counters), control.Counters(&info.MPA)
+		v.RDMA, v.MPA = control.Counters(&info.Counters), control.Counters(&info.MPA)
+		v.In, v.Out = counters.PayloadIn.Of(v.RDMA), counters.PayloadOut.Of(v.RDMA)
+		v.Held = counters.HeldBytes.Of(v.MPA)
 		if info.TCP != nil {
 			v.TCP, v.TCPState = control.Counters(info.TCP), info.TCP.State.String()
 		}

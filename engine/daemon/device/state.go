@@ -1,47 +1,113 @@
 package device
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
 
 	"xwarp/bpf"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/host/localaddr"
 )
 
-// State returns the device for a snapshot, with the counters of the devices that it replaces.
-func (dev *Device) State() control.DeviceState {
-	s := dev.stateWithPast()
-	s.Reopened = dev.past.reopened
-	s.Addresses, _ = dev.GIDs() // a removed interface has none
-	if err := dev.Core.Err(); err != nil {
-		s.Error = err.Error()
-	}
-	return s
+// Place returns the device for its objects in a snapshot.
+func (dev *Device) Place() control.Place {
+	return control.Place{Index: dev.index, Device: dev.Name}
 }
 
-// stateWithPast returns the device with its counters and those of the past.
-func (dev *Device) stateWithPast() control.DeviceState {
-	contained := dev.Core.Contained()
-	s := control.DeviceState{DeviceInfo: dev.Describe(), Contained: control.Counters(&contained),
-		Link: dev.link(), PortMapper: dev.ports.state(dev.Config.PortMapper)}
+// Port returns the device's only port.
+func (dev *Device) Port() control.Port { return control.Port{Place: dev.Place(), Port: 1} }
+
+// AddTo adds the device to a snapshot, with the counters of the devices that it replaces. SAs are included on request.
+func (dev *Device) AddTo(v *control.Snapshot, withSAs bool) {
+	s := control.DeviceState{Name: dev.Name, DeviceMode: dev.mode(),
+		Addresses: []netip.Addr{}, Dropped: []control.Drop{}, Lost: []int{},
+		Missing: []netip.Addr{}, Reopened: dev.past.reopened,
+		Mapper: control.ErrorText(dev.ports.err)}
+	list, _ := dev.GIDs() // a removed interface has none
+	s.Addresses = append(s.Addresses, list...)
+	l, sas, err := dev.counters(&s)
+	s.Error = control.ErrorText(cmp.Or(dev.Core.Err(), err))
+	if withSAs {
+		v.SAs = append(v.SAs, sas...)
+	} else if p := s.IPsec; p != nil {
+		p.In, p.Out = 0, 0
+	}
+	summarize(&s, l)
+	v.Devices, v.Statistics = append(v.Devices, s), append(v.Statistics, l...)
+}
+
+// counters returns the counters of the device and of those that it replaces, and its SAs. It adds states of the kernel
+// to s. A worker that has stalled does not answer: there are no counters of workers then, because none may decrease.
+func (dev *Device) counters(s *control.DeviceState) (l control.Statistics, sas []control.SAState,
+	err error) {
+	contained, mapped := dev.Core.Contained(), dev.ports.Counters()
+	dev.put(&l, "contained", &contained)
+	dev.put(&l, "port_mapper", &mapped)
+	if dev.xdp != nil {
+		link := dev.xdp.Link()
+		dev.put(&l, "link", &link.LinkCounters)
+		s.Link, s.Since = linkState(&link.Link, link.Gone), link.Since.Truncate(time.Second)
+		s.Missing = append(s.Missing, link.Missing...)
+	}
 	if err := dev.Core.Stalled(); err != nil {
-		s.Error = err.Error() // a worker that has stalled does not answer
-		return s
+		dev.past.addTo(&l, false)
+		return l, nil, err
 	}
-	s.Error = control.ErrorText(dev.addCounters(&s))
-	dev.past.add(&s)
-	return s
+	if err = dev.addTotals(&l); err == nil && dev.xdp != nil {
+		err = dev.addWorkers(&l, s)
+		list, e := dev.addIPsec(&l, s)
+		sas, err = list, errors.Join(err, e)
+	}
+	dev.past.addTo(&l, true)
+	return l, sas, err
 }
 
-// link returns the state of the interface, nil on the kernel's sockets.
-func (dev *Device) link() *control.LinkState {
-	if dev.xdp == nil {
-		return nil
+// put adds the counters of a part of the device.
+func (dev *Device) put(l *control.Statistics, part string, v any) *control.Statistic {
+	*l = append(*l, control.Statistic{Port: dev.Port(), Part: part, Counters: control.Counters(v)})
+	return &(*l)[len(*l)-1]
+}
+
+// addTotals adds the sums over all connections.
+func (dev *Device) addTotals(l *control.Statistics) error {
+	totals, err := dev.Core.Totals()
+	if err != nil {
+		return err
 	}
-	l := dev.xdp.Link()
-	v := &control.LinkState{State: linkState(&l.Link, l.Gone), MTU: l.Link.MTU, Since: l.Since,
-		Missing: l.Missing, Counters: control.Counters(&l.LinkCounters)}
-	return v
+	dev.put(l, "rdma", &totals.RDMA)
+	dev.put(l, "mpa", &totals.MPA)
+	if dev.xdp != nil {
+		dev.put(l, "tcp", &totals.TCP)
+	}
+	return nil
+}
+
+// addWorkers adds the counters of workers, watches and the steering program.
+func (dev *Device) addWorkers(l *control.Statistics, s *control.DeviceState) error {
+	stats, err := dev.xdp.Stats()
+	for i := range stats.Queues {
+		q := &stats.Queues[i]
+		dev.put(l, "stack", &q.Stack).Queue = &q.Queue
+		dev.put(l, "listen", &q.Listen).Queue = &q.Queue
+		dev.put(l, "ring", &q.Ring).Queue = &q.Queue
+	}
+	for i := range stats.Watches {
+		dev.put(l, "watch", &stats.Watches[i].Counters).What = stats.Watches[i].Name
+	}
+	steering := dev.put(l, "steering", struct{}{}).Counters
+	for o, n := range stats.Steering {
+		steering[bpf.Outcome(o).String()] = n
+	}
+	s.Health = control.ErrorText(dev.xdp.Health())
+	unowned, e := dev.xdp.Unowned()
+	s.Lost = slices.AppendSeq(s.Lost, maps.Keys(unowned))
+	slices.Sort(s.Lost)
+	return errors.Join(err, e)
 }
 
 // linkState returns the state of an interface in the words of ip-link(8).
@@ -57,45 +123,30 @@ func linkState(l *localaddr.Link, gone bool) string {
 	return control.LinkUp
 }
 
-// addCounters adds the counters of workers, connections and the steering program to s.
-func (dev *Device) addCounters(s *control.DeviceState) error {
-	if err := dev.addTotals(s); err != nil || dev.xdp == nil {
-		return err
+// summarize sets the fields of s that are sums of counters.
+func summarize(s *control.DeviceState, l control.Statistics) {
+	part := func(name string) counters.Values { return l.Values(s.Name, name) }
+	stack, ring, steering, rdma := part("stack"), part("ring"), part("steering"), part("rdma")
+	s.RxFrames, s.TxFrames = counters.RxFrames.Of(stack), counters.TxFrames.Of(stack)
+	s.Partial = counters.PartialSums.Of(stack)
+	s.Offered, s.Grown = counters.RxOffered.Of(ring), counters.RxGrown.Of(ring)
+	s.In, s.Out = counters.PayloadIn.Of(rdma), counters.PayloadOut.Of(rdma)
+	s.Retrans = counters.RetransBytes.Of(part("tcp"))
+	s.Unowned = steering[bpf.DropNoSocket.String()]
+	drops := counters.Drops(stack, ring)
+	for _, o := range []bpf.Outcome{bpf.DropPeer, bpf.DropSYN, bpf.DropStray, bpf.DropClear} {
+		drops[o.String()] = steering[o.String()]
 	}
-	stats, err := dev.xdp.Stats()
-	for i := range stats.Queues {
-		q := &stats.Queues[i]
-		w := control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack),
-			Listen: control.Counters(&q.Listen), Ring: control.Counters(&q.Ring)}
-		s.Workers = append(s.Workers, w)
+	for _, cause := range slices.Sorted(maps.Keys(drops)) {
+		if n := drops[cause]; n > 0 {
+			s.Dropped = append(s.Dropped, control.Drop{Cause: cause, Frames: n})
+		}
 	}
-	for i := range stats.Watches {
-		w := &stats.Watches[i]
-		s.Watches = append(s.Watches, control.WatchState{Name: w.Name,
-			Counters: control.Counters(&w.Counters)})
+	if p := s.IPsec; p != nil {
+		c := part("ipsec")
+		p.PacketsIn, p.BytesIn = counters.ESPPackets[0].Of(c), counters.ESPBytes[0].Of(c)
+		p.PacketsOut, p.BytesOut = counters.ESPPackets[1].Of(c), counters.ESPBytes[1].Of(c)
+		p.Replayed, p.Forged = counters.ESPReplayed.Of(c), counters.ESPForged.Of(c)
+		p.Rekeys, p.Refused = counters.ESPRekeys.Of(c), counters.RefusedSAs.Of(c)
 	}
-	s.Steering = map[string]uint64{}
-	for o, n := range stats.Steering {
-		s.Steering[bpf.Outcome(o).String()] = n
-	}
-	s.Health = control.ErrorText(dev.xdp.Health())
-	unowned, e := dev.xdp.Unowned()
-	s.Unowned = unowned
-	sas, e2 := dev.ipsecState()
-	s.IPsec = sas
-	return errors.Join(err, e, e2)
-}
-
-// addTotals adds the sums over all connections to s.
-func (dev *Device) addTotals(s *control.DeviceState) error {
-	totals, err := dev.Core.Totals()
-	if err != nil {
-		return err
-	}
-	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
-		MPA: control.Counters(&totals.MPA)}
-	if dev.xdp != nil {
-		s.Totals.TCP = control.Counters(&totals.TCP)
-	}
-	return nil
 }

@@ -25,11 +25,10 @@ const payloadInterval = 5 * time.Second
 // Only one goroutine may call it.
 func (d *Device) SysfsFiles() map[string]string {
 	if now := time.Now(); now.Sub(d.payloadSummed) >= payloadInterval && d.Core.Stalled() == nil {
-		var s control.DeviceState
-		d.addTotals(&s)
-		d.past.add(&s)
-		if s.Totals != nil {
-			d.payload, d.payloadSummed = s.Totals.RDMA, now
+		var l control.Statistics
+		if d.addTotals(&l) == nil {
+			d.past.addTo(&l, true)
+			d.payload, d.payloadSummed = l.Values(d.Name, "rdma"), now
 		}
 	}
 	files, nic := map[string]string{}, d.nic()

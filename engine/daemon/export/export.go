@@ -17,6 +17,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/plain"
@@ -283,16 +284,22 @@ func (e *export) allows(a netip.Addr) bool {
 	})
 }
 
-// state returns the export for a snapshot.
-func (e *export) state() control.ExportState {
+// addTo adds the export to a snapshot.
+func (e *export) addTo(v *control.Snapshot) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := e.totals()
+	if n.transfers != nil {
+		v.Statistics = append(v.Statistics, control.Statistic{Port: e.dev.Port(),
+			Export: e.cfg.Name, Part: "transfer", Counters: n.transfers})
+	}
 	s := control.ExportState{
 		Name: e.cfg.Name, Device: e.dev.Name, Listen: e.cfg.Listen.String(), Serve: e.cfg.Serve,
 		Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
-		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers,
+		Rejected: n.rejected, Flushes: n.flushes, Puts: counters.Puts.Of(n.transfers),
+		PutBytes: counters.PutBytes.Of(n.transfers), Gets: counters.Gets.Of(n.transfers),
+		GetBytes: counters.GetBytes.Of(n.transfers), Failed: counters.Failed.Of(n.transfers),
 		Error: control.ErrorText(e.failed),
 	}
 	if e.srv != nil {
@@ -301,7 +308,7 @@ func (e *export) state() control.ExportState {
 	if e.cfg.Serve == config.ServeDirectory {
 		s.Memory, s.Size, s.Used = "", int64(e.cfg.Size), e.used()
 	}
-	return s
+	v.Exports = append(v.Exports, s)
 }
 
 // addQPs adds the connections of an export to a snapshot.
@@ -317,7 +324,7 @@ func (e *export) addQPs(v *control.Snapshot) {
 	}
 	states := make([]control.QPState, len(list))
 	for i := range states {
-		states[i].Owner = control.Owner{Export: e.cfg.Name, Device: e.dev.Name}
+		states[i].Owner, states[i].Port = control.Owner{Export: e.cfg.Name}, e.dev.Port()
 	}
 	device.FillQPs(states, list)
 	v.QPs = append(v.QPs, states...)

@@ -35,7 +35,7 @@ func (s *Set) remember(e *export) {
 }
 
 func (n *counts) add(old counts) {
-	counters.Add(&n.transfers, old.transfers)
+	control.AddCounters(&n.transfers, old.transfers)
 	n.rejected += old.rejected
 	n.flushes += old.flushes
 }

@@ -154,7 +154,7 @@ func (s *Set) EndOn(v *device.Device, why error) {
 // AddTo adds the exports to a snapshot, with their connections if connections is true.
 func (s *Set) AddTo(v *control.Snapshot, connections bool) {
 	for _, e := range s.all() {
-		v.Exports = append(v.Exports, e.state())
+		e.addTo(v)
 		if connections {
 			e.addQPs(v)
 		}

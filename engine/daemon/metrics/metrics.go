@@ -75,78 +75,67 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		o.count("xwarp_export_rejected_connections_total", e.Rejected, e.Name)
 		o.count("xwarp_export_flushes_total", e.Flushes, e.Name)
 		o.flag("xwarp_export_failed", e.Error != "", e.Name)
-		if e.Transfers != nil {
-			o.counters(counters.Transfer, e.Transfers, e.Name)
-		}
+	}
+	for i := range s.Statistics {
+		o.group(&s.Statistics[i])
 	}
 	for _, u := range s.Users {
 		uid := strconv.FormatUint(uint64(u.UID), 10)
 		if u.Tenant != "" {
 			uid = ""
 		}
-		for kind, n := range u.Used {
-			o.gauge("xwarp_user_resources", float64(n), uid, u.Tenant, kind)
-		}
-		for kind, n := range u.Limit {
-			o.gauge("xwarp_user_resource_limit", float64(n), uid, u.Tenant, kind)
-		}
-		for kind, n := range u.Refused {
-			o.count("xwarp_user_refusals_total", uint64(n), uid, u.Tenant, kind)
-		}
+		o.gauge("xwarp_user_resources", float64(u.Used), uid, u.Tenant, u.Resource)
+		o.gauge("xwarp_user_resource_limit", float64(u.Limit), uid, u.Tenant, u.Resource)
+		o.count("xwarp_user_refusals_total", uint64(u.Refused), uid, u.Tenant, u.Resource)
 	}
 	o.gauge("xwarp_sessions", float64(len(s.Sessions)))
 	o.counters(counters.Daemon, s.Counters)
 }
 
+// group shows a group of counters.
+func (o output) group(g *control.Statistic) {
+	labels := []string{g.Device}
+	switch {
+	case g.Export != "":
+		labels[0] = g.Export
+	case g.Queue != nil:
+		labels = append(labels, strconv.Itoa(*g.Queue))
+	case g.What != "":
+		labels = append(labels, g.What)
+	}
+	if g.Part == "steering" {
+		for outcome, n := range g.Counters {
+			o.count("xwarp_steering_frames_total", n, g.Device, outcome)
+		}
+		return
+	}
+	o.counters(counters.ByPart(g.Part), g.Counters, labels...)
+}
+
 func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 	o.gauge("xwarp_device_info", 1, d.Name, d.Transport, d.Interface, d.XDPMode, d.Copy)
 	o.gauge("xwarp_device_mtu_bytes", float64(d.MTU), d.Name)
-	for i := range d.Workers {
-		w := &d.Workers[i]
-		queue := strconv.Itoa(w.Queue)
-		o.counters(counters.Stack, w.Stack, d.Name, queue)
-		o.counters(counters.Listen, w.Listen, d.Name, queue)
-		o.counters(counters.Ring, w.Ring, d.Name, queue)
-	}
-	o.counters(counters.Contained, d.Contained, d.Name)
-	for i := range d.Watches {
-		o.counters(counters.Watch, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
-	}
 	o.flag("xwarp_device_open", d.Error == "", d.Name)
 	o.count("xwarp_device_reopens_total", d.Reopened, d.Name)
-	if l := d.Link; l != nil {
-		o.flag("xwarp_device_link_up", l.State == control.LinkUp, d.Name)
-		o.gauge("xwarp_device_missing_addresses", float64(len(l.Missing)), d.Name)
-		o.counters(counters.Link, l.Counters, d.Name)
+	if d.Link != "" {
+		o.flag("xwarp_device_link_up", d.Link == control.LinkUp, d.Name)
+		o.gauge("xwarp_device_missing_addresses", float64(len(d.Missing)), d.Name)
 	}
 	if p := d.IPsec; p != nil {
-		o.counters(counters.IPsec, p.Counters, d.Name)
-		in, out := p.Count()
-		o.gauge("xwarp_ipsec_sas", float64(in), d.Name, "in")
-		o.gauge("xwarp_ipsec_sas", float64(out), d.Name, "out")
+		o.gauge("xwarp_ipsec_sas", float64(p.In), d.Name, "in")
+		o.gauge("xwarp_ipsec_sas", float64(p.Out), d.Name, "out")
 		o.gauge("xwarp_ipsec_waiting_peers", float64(len(p.Waiting)), d.Name)
-	}
-	if p := d.PortMapper; p != nil {
-		o.counters(counters.PortMap, p.Counters, d.Name)
 	}
 	if d.Transport == "xdp" {
 		o.flag("xwarp_device_follows_kernel", d.Health == "", d.Name)
 	}
-	for outcome, n := range d.Steering {
-		o.count("xwarp_steering_frames_total", n, d.Name, outcome)
-	}
-	if t := d.Totals; t != nil {
-		o.counters(counters.RDMA, t.RDMA, d.Name)
-		o.counters(counters.MPA, t.MPA, d.Name)
-		o.counters(counters.TCP, t.TCP, d.Name)
-	}
-	o.infiniband(d)
+	o.infiniband(d, s.Statistics.Values(d.Name, "rdma"))
 	o.objects(d, s)
 }
 
 // infiniband shows the device by the names of node_exporter's collector of InfiniBand, with the values that this
 // collector reads from the files of xwarpd.
-func (o output) infiniband(d *control.DeviceState) {
+func (o output) infiniband(d *control.DeviceState, rdma counters.Values) {
 	const (
 		active, down     = 4, 1
 		linkUp, disabled = 5, 3
@@ -163,14 +152,14 @@ func (o output) infiniband(d *control.DeviceState) {
 	o.gauge(prefix+"state_id", float64(state), port...)
 	o.gauge(prefix+"physical_state_id", float64(physical), port...)
 	o.gauge(prefix+"rate_bytes_per_second", rate, port...)
-	if t := d.Totals; t != nil {
+	if rdma != nil {
 		for metric, c := range map[string]*counters.Counter{
 			"data_received_bytes_total":    counters.PayloadIn,
 			"data_transmitted_bytes_total": counters.PayloadOut,
 			"packets_received_total":       counters.SegmentsIn,
 			"packets_transmitted_total":    counters.SegmentsOut,
 		} {
-			o.count(prefix+"port_"+metric, c.Of(t.RDMA), port...)
+			o.count(prefix+"port_"+metric, c.Of(rdma), port...)
 		}
 	}
 }
@@ -179,7 +168,8 @@ func (o output) infiniband(d *control.DeviceState) {
 func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	var memory, held, overruns uint64
 	states := map[string]int{}
-	mrs, cqs, qps := on(d, s.MRs), on(d, s.CQs), on(d, s.QPs)
+	mrs, cqs := control.On(d.Name, s.MRs), control.On(d.Name, s.CQs)
+	qps := control.On(d.Name, s.QPs)
 	for _, m := range mrs {
 		memory += m.Length
 	}
@@ -190,11 +180,11 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	}
 	for _, q := range qps {
 		states[q.State]++
-		held += counters.HeldBytes.Of(q.MPA)
+		held += q.Held
 	}
-	for kind, n := range map[string]int{"pd": len(on(d, s.PDs)), "mr": len(mrs),
-		"mw": len(on(d, s.MWs)), "cq": len(cqs), "srq": len(on(d, s.SRQs)), "qp": len(qps),
-		"listener": len(on(d, s.Listeners))} {
+	for kind, n := range map[string]int{"pd": len(control.On(d.Name, s.PDs)), "mr": len(mrs),
+		"mw": len(control.On(d.Name, s.MWs)), "cq": len(cqs), "qp": len(qps),
+		"srq": len(control.On(d.Name, s.SRQs)), "listener": len(control.On(d.Name, s.Listeners))} {
 		o.gauge("xwarp_objects", float64(n), d.Name, kind)
 	}
 	for state, v := range states {
@@ -203,14 +193,4 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	o.gauge("xwarp_registered_memory_bytes", float64(memory), d.Name)
 	o.gauge("xwarp_overrun_completion_queues", float64(overruns), d.Name)
 	o.gauge(counters.HeldBytes.Metric, float64(held), d.Name)
-}
-
-// on returns the objects that are on a device.
-func on[T interface{ Place() string }](d *control.DeviceState, all []T) (list []T) {
-	for _, v := range all {
-		if v.Place() == d.Name {
-			list = append(list, v)
-		}
-	}
-	return list
 }

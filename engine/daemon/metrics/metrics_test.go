@@ -54,36 +54,46 @@ func get(t *testing.T, serve func(http.ResponseWriter, *http.Request)) map[strin
 func example() control.Snapshot {
 	local, remote := netip.MustParseAddrPort("192.0.2.1:7471"),
 		netip.MustParseAddrPort("192.0.2.2:4000")
-	d := control.DeviceState{
-		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0",
-			XDPMode: "native", Copy: "copy", MTU: 9000},
-		Steering: map[string]uint64{},
-		Totals: &control.TotalsState{RDMA: counters.Values{"payload_in": 150},
-			MPA: counters.Values{"out_by_chain": 3}, TCP: counters.Values{"bytes_in": 170}},
-		Workers: []control.WorkerState{
-			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}),
-				Ring:   control.Counters(ring.Stats{KernelRxRingFull: 5}),
-				Listen: control.Counters(tcp.ListenCounters{SYNs: 4})},
-			{Queue: 1, Stack: control.Counters(stack.Stats{}),
-				Ring: control.Counters(ring.Stats{})},
-		},
+	d := control.DeviceState{Name: "eth0", DeviceMode: control.DeviceMode{Transport: "xdp",
+		Interface: "eth0", XDPMode: "native", Copy: "copy", MTU: 9000}}
+	place := control.Place{Device: "eth0"}
+	port := control.Port{Place: place}
+	group := func(part string, v any, queue ...int) control.Statistic {
+		g := control.Statistic{Port: port, Part: part, Counters: control.Counters(v)}
+		if values, ok := v.(counters.Values); ok {
+			g.Counters = values
+		}
+		if len(queue) > 0 {
+			g.Queue = &queue[0]
+		}
+		return g
 	}
+	images := group("transfer", transfer.Stats{Puts: 3, PutBytes: 500, GetBytes: 70, Failed: 1})
+	images.Export = "images"
+	steering := counters.Values{}
 	for o := range bpf.NumOutcomes {
-		d.Steering[bpf.Outcome(o).String()] = uint64(o)
+		steering[bpf.Outcome(o).String()] = uint64(o)
 	}
-	owner := control.Owner{Session: 1, UID: 1000, Device: "eth0"}
+	owner := control.Owner{Session: 1, UID: 1000}
 	return control.Snapshot{
-		Version: "v1", Devices: []control.DeviceState{d},
-		Exports: []control.ExportState{{Name: "scratch", Connections: 2},
-			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutBytes: 500,
-				GetBytes: 70, Failed: 1})}},
-		Sessions: []control.SessionState{{Owner: owner}},
-		MRs:      []control.MRState{{Owner: owner, Length: 4096}},
-		QPs: []control.QPState{{Owner: owner, Handle: 9, State: "RTS", Local: local, Remote: remote,
-			Counters: map[string]uint64{"payload_in": 100},
-			MPA:      map[string]uint64{"held_bytes": 64}}},
-		Users: []control.UserState{{UID: 1000, Used: map[string]int64{"qps": 1},
-			Limit: map[string]int64{"qps": 10}}},
+		Status: control.Status{Version: "v1", Devices: []control.DeviceState{d},
+			Exports: []control.ExportState{{Name: "scratch", Connections: 2}, {Name: "images"}}},
+		Statistics: control.Statistics{
+			group("steering", steering), group("rdma", counters.Values{"payload_in": 150}),
+			group("mpa", counters.Values{"out_by_chain": 3}),
+			group("tcp", counters.Values{"bytes_in": 170}),
+			group("stack", stack.Stats{RxFrames: 7, DropChecksum: 3}, 0),
+			group("ring", ring.Stats{KernelRxRingFull: 5}, 0),
+			group("listen", tcp.ListenCounters{SYNs: 4}, 0),
+			group("stack", stack.Stats{}, 1), group("ring", ring.Stats{}, 1), images,
+		},
+		Objects: control.Objects{
+			Sessions: []control.SessionState{{Place: place, Owner: owner}},
+			MRs:      []control.MRState{{Place: place, Owner: owner, Length: 4096}},
+			QPs: []control.QPState{{Port: port, Owner: owner, Handle: 9, State: "RTS", Local: local,
+				Remote: remote, In: 100, Held: 64}},
+			Users: []control.UserState{{UID: 1000, Resource: "qps", Used: 1, Limit: 10}},
+		},
 	}
 }
 

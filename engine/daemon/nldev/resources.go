@@ -39,14 +39,11 @@ var kinds = []kind{
 }
 
 // owned is the state of an object with an owner.
-type owned interface{ Place() string }
-
 // entries returns an entry for each object of a device.
-func entries[T owned](list []T, device string, make func(*T) entry) (all []entry) {
-	for i := range list {
-		if list[i].Place() == device {
-			all = append(all, make(&list[i]))
-		}
+func entries[T interface{ IsOn(string) bool }](list []T, device string, make func(*T) entry) (
+	all []entry) {
+	for _, v := range control.On(device, list) {
+		all = append(all, make(&v))
 	}
 	return all
 }
@@ -61,7 +58,7 @@ func owner(o *control.Owner) []byte {
 
 func pds(s *control.Snapshot, device string) []entry {
 	return entries(s.PDs, device, func(p *control.PDState) entry {
-		return entry{uint32(p.Handle), join(u64(resUseCount, uint64(p.MRs+p.MWs+p.SRQs+p.QPs)),
+		return entry{uint32(p.Handle), join(u64(resUseCount, uint64(p.Users)),
 			u32(resPDN, uint32(p.Handle)), owner(&p.Owner))}
 	})
 }
@@ -75,7 +72,7 @@ func cqs(s *control.Snapshot, device string) []entry {
 
 func mrs(s *control.Snapshot, device string) []entry {
 	return entries(s.MRs, device, func(m *control.MRState) entry {
-		return entry{uint32(m.Handle), join(u32(resRKey, m.STag), u64(resMRLen, m.Length),
+		return entry{uint32(m.Handle), join(u32(resRKey, uint32(m.STag)), u64(resMRLen, m.Length),
 			u32(resPDN, uint32(m.PD)), u32(resMRN, uint32(m.Handle)), owner(&m.Owner))}
 	})
 }
@@ -170,25 +167,17 @@ func address(kind uint16, a netip.AddrPort) []byte {
 // hardwareCounters returns the counters of a device that are also metrics. Names of MPA and TCP counters have the
 // protocol as a prefix.
 func hardwareCounters(s *control.Snapshot, device string) (all [][]byte) {
-	for i := range s.Devices {
-		t := s.Devices[i].Totals
-		if s.Devices[i].Name != device || t == nil {
-			continue
-		}
-		values := map[string]uint64{}
-		add := func(prefix string, table counters.Table, v counters.Values) {
-			for i := range table {
-				if c := &table[i]; c.Metric != "" && v != nil {
-					values[prefix+c.Key] = c.Of(v)
-				}
+	values := map[string]uint64{}
+	for prefix, part := range map[string]string{"": "rdma", "mpa_": "mpa", "tcp_": "tcp"} {
+		v := s.Statistics.Values(device, part)
+		for _, c := range counters.ByPart(part) {
+			if c.Metric != "" && v != nil {
+				values[prefix+c.Key] = c.Of(v)
 			}
 		}
-		add("", counters.RDMA, t.RDMA)
-		add("mpa_", counters.MPA, t.MPA)
-		add("tcp_", counters.TCP, t.TCP)
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			all = append(all, nest(hwEntry, str(hwName, name), u64(hwValue, values[name])))
-		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all = append(all, nest(hwEntry, str(hwName, name), u64(hwValue, values[name])))
 	}
 	return all
 }

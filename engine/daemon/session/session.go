@@ -248,7 +248,8 @@ func (s *Session) dispatch(body []byte, files []int) error {
 	f := handlers[r.Op]
 	if f == nil {
 		return s.reply(r.ID, nil, control.Errorf(control.CodeUnknown,
-			"unknown request %q in protocol version %d", r.Op, control.Version))
+			"unknown request %q in protocol version %d: install the same version of this program "+
+				"and of xwarpd, and restart xwarpd", r.Op, control.Version))
 	}
 	result, err := func() (any, error) {
 		defer s.enterTurn(awaitsOthers[r.Op])()
@@ -363,7 +364,7 @@ func init() {
 		control.OpConnect:    mayWait((*Session).connect),
 		control.OpAccept:     mayWait((*Session).accept),
 		control.OpGetRequest: mayWait((*Session).acceptRequest),
-		control.OpSnapshot:   (*Session).snapshot,
+		control.OpState:      (*Session).snapshot,
 		control.OpNetlink:    mayWait((*Session).netlink),
 		control.OpFlush:      mayWait((*Session).flush),
 		control.OpReload:     (*Session).reloadConfig,

@@ -15,51 +15,53 @@ import (
 )
 
 func (s *Session) owner() control.Owner {
-	o := control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.Tenant, Pid: s.cred.Pid}
-	if s.dev != nil {
-		o.Device = s.dev.Name
-	}
-	return o
+	return control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.Tenant, Pid: s.cred.Pid}
 }
 
 // AddTo adds the session and its objects to a snapshot.
 func (s *Session) AddTo(v *control.Snapshot) {
-	s.mu.Lock()
 	o := s.owner()
-	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program,
-		Since: s.since, Ending: s.ctx.Err() != nil})
+	var port control.Port
+	if s.dev != nil {
+		port = s.dev.Port()
+	}
+	place := port.Place
+	s.mu.Lock()
+	v.Sessions = append(v.Sessions, control.SessionState{Place: place, Owner: o,
+		Program: s.program, Since: s.since.Truncate(time.Second), Ending: s.ctx.Err() != nil})
 	var states []control.QPState
 	var qps []verbs.QP
 	for _, h := range slices.Sorted(maps.Keys(s.objects)) {
 		switch x := s.objects[h].(type) {
 		case *pd:
-			v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: h, MRs: x.mrs, MWs: x.mws,
-				SRQs: x.srqs, QPs: x.qps})
+			v.PDs = append(v.PDs, control.PDState{Place: place, Owner: o, Handle: h,
+				Users: x.mrs + x.mws + x.srqs + x.qps, MRs: x.mrs, MWs: x.mws, SRQs: x.srqs,
+				QPs: x.qps})
 		case *mr:
 			v.MRs = append(v.MRs, control.MRState{
-				Owner: o, Handle: h, PD: x.pd.handle, STag: uint32(x.mr.STag()),
+				Place: place, Owner: o, Handle: h, PD: x.pd.handle, STag: control.Key(x.mr.STag()),
 				Length: x.length, Access: x.access.String(),
 			})
 		case *mw:
-			v.MWs = append(v.MWs, control.MWState{Owner: o, Handle: h, PD: x.pd.handle,
-				STag: uint32(x.mw.STag())})
+			v.MWs = append(v.MWs, control.MWState{Place: place, Owner: o, Handle: h,
+				PD: x.pd.handle, STag: control.Key(x.mw.STag())})
 		case *cq:
 			v.CQs = append(v.CQs, control.CQState{
-				Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
+				Place: place, Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
 				Completions: x.count.Load(), Overrun: x.overrun.Load(),
 			})
 		case *srq:
 			v.SRQs = append(v.SRQs, control.SRQState{
-				Owner: o, Handle: h, PD: x.pd.handle, Depth: x.depth, Posted: x.eng.Len(),
-				Limit: x.eng.Limit(), Users: x.users,
+				Place: place, Owner: o, Handle: h, PD: x.pd.handle, Depth: x.depth,
+				Posted: x.eng.Len(), Limit: x.eng.Limit(), Users: x.users,
 			})
 		case *listener:
-			v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: h,
+			v.Listeners = append(v.Listeners, control.ListenerState{Port: port, Owner: o, Handle: h,
 				Addr: x.eng.Addr()})
 		case *qp:
 			q := control.QPState{
-				Owner: o, Handle: h, Number: x.number, PD: x.pd.handle, SendCQ: x.send.handle,
-				RecvCQ: x.recv.handle, State: rdmap.Idle.String(),
+				Port: port, Owner: o, Handle: h, Number: x.number, PD: x.pd.handle,
+				SendCQ: x.send.handle, RecvCQ: x.recv.handle, State: rdmap.Idle.String(),
 			}
 			if x.srq != nil {
 				q.SRQ = x.srq.handle
@@ -72,7 +74,7 @@ func (s *Session) AddTo(v *control.Snapshot) {
 	v.QPs = append(v.QPs, states...)
 }
 
-// snapshot answers OpSnapshot. A program gets one answer at a time, because it may read slowly and the daemon keeps
+// snapshot answers OpState. A program gets one answer at a time, because it may read slowly and the daemon keeps
 // each answer until it was sent.
 func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
@@ -116,7 +118,7 @@ type encoded struct {
 	sent func()
 }
 
-// netlink answers OpNetlink, one answer at a time per program, from the same snapshots as OpSnapshot.
+// netlink answers OpNetlink, one answer at a time per program, from the same snapshots as OpState.
 func (s *Session) netlink(ctx context.Context, a *control.NetlinkArgs) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()

@@ -1,9 +1,9 @@
+// Package view computes the rates of xwarp top and of the status page from two snapshots of a daemon.
 package view
 
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -82,25 +82,31 @@ func MakeTop(a, b *control.Snapshot) Top {
 		}); j >= 0 {
 			old = &a.Devices[j]
 		}
-		in, out := payload(d)
-		wasIn, wasOut := payload(old)
 		v.Devices = append(v.Devices,
-			DeviceRates{d.Name, 8 * rate(in, wasIn), 8 * rate(out, wasOut)})
-		for k, w := range d.Workers {
-			was := map[string]uint64{}
-			if k < len(old.Workers) {
-				was = old.Workers[k].Stack
-			}
-			r := func(c *counters.Counter) float64 { return rate(c.Of(w.Stack), c.Of(was)) }
-			v.Queues = append(v.Queues, QueueRates{d.Name, w.Queue, r(counters.RxFrames),
-				r(counters.TxFrames), 8 * r(counters.RxBytes), 8 * r(counters.TxBytes)})
+			DeviceRates{d.Name, 8 * rate(d.In, old.In), 8 * rate(d.Out, old.Out)})
+		was := map[string]uint64{}
+		for _, x := range old.Dropped {
+			was[x.Cause] = x.Frames
 		}
-		drops, was := Drops(d), Drops(old)
-		for _, cause := range slices.Sorted(maps.Keys(drops)) {
-			if n := drops[cause]; n > 0 {
-				v.Drops = append(v.Drops, DropRates{d.Name, cause, n, rate(n, was[cause])})
+		for _, x := range d.Dropped {
+			v.Drops = append(v.Drops, DropRates{d.Name, x.Cause, x.Frames,
+				rate(x.Frames, was[x.Cause])})
+		}
+	}
+	for i := range b.Statistics {
+		w := &b.Statistics[i]
+		if w.Part != "stack" {
+			continue
+		}
+		was := counters.Values{}
+		for j := range a.Statistics {
+			if x := &a.Statistics[j]; x.Device == w.Device && x.SameAs(w) {
+				was = x.Counters
 			}
 		}
+		r := func(c *counters.Counter) float64 { return rate(c.Of(w.Counters), c.Of(was)) }
+		v.Queues = append(v.Queues, QueueRates{w.Device, *w.Queue, r(counters.RxFrames),
+			r(counters.TxFrames), 8 * r(counters.RxBytes), 8 * r(counters.TxBytes)})
 	}
 	programs := map[uint64]string{}
 	for _, p := range b.Sessions {
@@ -117,15 +123,14 @@ func MakeTop(a, b *control.Snapshot) Top {
 		if q.Export != "" {
 			owner = "export " + q.Export
 		}
-		r := func(c *counters.Counter) float64 { return rate(c.Of(q.Counters), c.Of(was.Counters)) }
 		v.Conns = append(v.Conns, ConnRates{
 			Device: q.Device, Owner: owner, Session: q.Session, UID: q.UID,
 			Tenant: q.Tenant, Local: Address(q.Local), Remote: Address(q.Remote),
 			State:  q.State,
-			InBPS:  8 * r(counters.PayloadIn),
-			OutBPS: 8 * r(counters.PayloadOut),
+			InBPS:  8 * rate(q.In, was.In),
+			OutBPS: 8 * rate(q.Out, was.Out),
 			Ahead:  rate(outOfOrder(q), outOfOrder(was)),
-			Held:   counters.HeldBytes.Of(q.MPA), Retrans: counters.RetransBytes.Of(q.TCP),
+			Held:   q.Held, Retrans: counters.RetransBytes.Of(q.TCP),
 		})
 	}
 	slices.SortStableFunc(v.Conns, func(x, y ConnRates) int {
@@ -136,14 +141,6 @@ func MakeTop(a, b *control.Snapshot) Top {
 
 func outOfOrder(q *control.QPState) uint64 {
 	return counters.OutByMarker.Of(q.MPA) + counters.OutByChain.Of(q.MPA)
-}
-
-// payload returns the bytes of messages that a device placed and sent.
-func payload(d *control.DeviceState) (in, out uint64) {
-	if d.Totals == nil {
-		return 0, 0
-	}
-	return counters.PayloadIn.Of(d.Totals.RDMA), counters.PayloadOut.Of(d.Totals.RDMA)
 }
 
 func qpKey(q *control.QPState) string {

@@ -26,7 +26,6 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/web"
 	"xwarp/engine/stack"
-	"xwarp/ring"
 )
 
 var shots = flag.String("shots", "", "directory for screenshots of the status page")
@@ -179,35 +178,40 @@ func busy() func() control.Snapshot {
 		second += 2
 		now := time.Now().Add(time.Duration(second)*time.Second - 10*time.Minute)
 		n := uint64(second)
-		s := control.Snapshot{Schema: 1, Time: now, Pid: 4711, Version: "v1.4.0",
-			Uptime: 93_784 + float64(second)}
+		s := control.Snapshot{Status: control.Status{Schema: 1, Pid: 4711, Version: "v1.4.0",
+			Uptime: 93_784 + float64(second), Pending: []string{}}, Time: now}
 		for i, name := range []string{"eth0", "eth1"} {
-			s.Devices = append(s.Devices, control.DeviceState{
-				DeviceInfo: control.DeviceInfo{Name: name, Transport: "xdp", Interface: name,
-					XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 2},
-				Workers: []control.WorkerState{{
-					Stack: control.Counters(stack.Stats{RxFrames: 81_000 * n, TxFrames: 44_000 * n,
-						DropChecksum: (n / 120) * 7 * uint64(1-i),
-						DropSYN:      (n / 90) * 19 * uint64(1-i)}),
-					Ring: control.Counters(ring.Stats{}),
-				}},
+			d := control.DeviceState{Name: name, DeviceMode: control.DeviceMode{Transport: "xdp",
+				Interface: name, XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 2},
+				In: integral(second, 3*i, 70), Out: integral(second, 3*i+5, 41) / 3,
+				Addresses: []netip.Addr{}, Missing: []netip.Addr{}, Lost: []int{},
+				Dropped: []control.Drop{}}
+			if dropped := (n / 120) * 7; i == 0 && dropped > 0 {
+				d.Dropped = []control.Drop{{Cause: "checksum", Frames: dropped},
+					{Cause: "syn", Frames: (n / 90) * 19}}
+			}
+			s.Devices = append(s.Devices, d)
+			s.Statistics = append(s.Statistics, control.Statistic{
+				Port: control.Port{Place: control.Place{Device: name}}, Queue: new(0),
+				Part:     "stack",
+				Counters: control.Counters(stack.Stats{RxFrames: 81_000 * n, TxFrames: 44_000 * n}),
 			})
 		}
-		s.Devices[1].Steering = map[string]uint64{"drop_no_socket": 17}
-		s.Devices[1].Unowned = map[int]uint64{1: 17}
+		s.Devices[1].Unowned, s.Devices[1].Lost = 17, []int{1}
 		for i := range 12 {
 			q := control.QPState{
-				Owner: control.Owner{Session: uint64(3 + i%4), Device: []string{"eth0", "eth0",
-					"eth1"}[i%3]}, Handle: control.Handle(4 + i), State: "RTS",
+				Port: control.Port{Place: control.Place{Device: []string{"eth0", "eth0",
+					"eth1"}[i%3]}},
+				Owner: control.Owner{Session: uint64(3 + i%4)}, Handle: control.Handle(4 + i),
+				State: "RTS",
 				Local: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 					uint16(40000+i)),
 				Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(20 + i)}),
 					7174),
-				Counters: map[string]uint64{"payload_in": integral(second, i, 70),
-					"payload_out": integral(second, i+5, 41) / 3},
-				MPA: map[string]uint64{"out_by_marker": n * uint64(i%4) * 11,
-					"held_bytes": uint64(i%3) * 18_000},
-				TCP: map[string]uint64{"retransmitted_bytes": uint64(i%5) * 1_460_000},
+				In: integral(second, i, 70), Out: integral(second, i+5, 41) / 3,
+				Held: uint64(i%3) * 18_000,
+				MPA:  map[string]uint64{"out_by_marker": n * uint64(i%4) * 11},
+				TCP:  map[string]uint64{"retransmitted_bytes": uint64(i%5) * 1_460_000},
 			}
 			if i == 7 {
 				q.Export, q.Session = "scratch", 0
@@ -223,8 +227,8 @@ func busy() func() control.Snapshot {
 			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2},
 			{Name: "images", Device: "eth0", Listen: "0.0.0.0:7175",
 				Serve: "directory", Size: 4 << 30, Access: "read-write",
-				Transfers: map[string]uint64{"puts": 3, "put_bytes": 5_600_000_000, "gets": 40,
-					"get_bytes": 160_000_000_000, "failed": 1}}}
+				Puts: 3, PutBytes: 5_600_000_000, Gets: 40, GetBytes: 160_000_000_000, Failed: 1}}
+		s.Count = s.Numbers()
 		s.Events = happenings(now)
 		return s
 	}

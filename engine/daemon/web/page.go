@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/view"
 )
 
 //go:embed static
@@ -37,7 +36,7 @@ func (p *Pages) addStatusPage() {
 			http.ServeFileFS(w, r, static, "static/"+f.name)
 		})
 	}
-	p.json("/status.json", func(h *history) any { return view.MakeStatus(&h.now) })
+	p.json("/status.json", func(h *history) any { return h.now.Status })
 	p.json("/top.json", func(h *history) any { return h.top })
 	p.json("/history.json", func(h *history) any { return h.samples })
 	p.json("/events.json", func(h *history) any {

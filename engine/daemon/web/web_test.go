@@ -14,39 +14,32 @@ import (
 	"time"
 
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
-	"xwarp/ring"
 )
 
 // example is a snapshot at a given second. Rates are the same between any two.
 func example(second int) control.Snapshot {
 	n := uint64(second)
-	d := control.DeviceState{
-		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0",
-			XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 1},
-		Workers: []control.WorkerState{{
-			Stack: control.Counters(stack.Stats{RxFrames: 100 * n, TxFrames: 50 * n,
-				DropChecksum: 3 * n}), Ring: control.Counters(ring.Stats{}),
-		}},
-		Totals: &control.TotalsState{RDMA: counters.Values{"payload_in": 6000 * n,
-			"payload_out": 1500 * n}},
-	}
-	s := control.Snapshot{
-		Schema: 1, Time: time.Unix(1_800_000_000+int64(second), 0), Pid: 4711, Version: "v1.2.3",
-		Uptime: 93_784, Devices: []control.DeviceState{d},
+	d := control.DeviceState{Name: "eth0", DeviceMode: control.DeviceMode{Transport: "xdp",
+		Interface: "eth0", XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 1},
+		In: 6000 * n, Out: 1500 * n, Dropped: []control.Drop{{Cause: "checksum", Frames: 3 * n}}}
+	port := control.Port{Place: control.Place{Device: "eth0"}}
+	s := control.Snapshot{Status: control.Status{
+		Schema: 1, Pid: 4711, Version: "v1.2.3", Uptime: 93_784, Devices: []control.DeviceState{d},
 		Exports: []control.ExportState{{Name: "scratch", Device: "eth0",
 			Listen: "0.0.0.0:7174", Serve: "memory", Memory: "hugepages",
-			Size: 1 << 30, Access: "read-write", Connections: 1}},
+			Size: 1 << 30, Access: "read-write", Connections: 1}}},
+		Time: time.Unix(1_800_000_000+int64(second), 0),
+		Statistics: control.Statistics{{Port: port, Part: "stack", Queue: new(0),
+			Counters: control.Counters(stack.Stats{RxFrames: 100 * n, TxFrames: 50 * n})}},
 	}
 	for i := range 3 {
 		s.QPs = append(s.QPs, control.QPState{
-			Owner: control.Owner{Session: uint64(i + 1), Device: "eth0"}, Handle: 4, State: "RTS",
+			Port: port, Owner: control.Owner{Session: uint64(i + 1)}, Handle: 4, State: "RTS",
 			Local:  netip.MustParseAddrPort("192.0.2.1:40000"),
 			Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}), 7174),
-			Counters: map[string]uint64{"payload_in": n * 1000 * uint64(i+1),
-				"payload_out": n * 500},
+			In:     n * 1000 * uint64(i+1), Out: n * 500,
 		})
 	}
 	s.Events = []control.EventRecord{{Seq: 1, Time: s.Time, Level: "INFO",
@@ -177,7 +170,7 @@ func keys(prefix string, v any) (list []string) {
 func TestSameKeysAsCommands(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	s := example(1)
-	for path, want := range map[string]any{"/status.json": view.MakeStatus(&s),
+	for path, want := range map[string]any{"/status.json": s.Status,
 		"/top.json": view.MakeTop(&s, &s)} {
 		var got, command any
 		b, _ := io.ReadAll(ask(t, p, "GET", "localhost", path).Body)

@@ -134,7 +134,7 @@ func TestPortMapper(t *testing.T) {
 	count := func(t *testing.T, keys ...string) {
 		t.Helper()
 		v := d.Snapshot()
-		now := v.Devices[0].PortMapper.Counters
+		now := v.Statistics.Values(v.Devices[0].Name, "port_mapper")
 		for _, key := range keys {
 			if counted[key]++; now[key] < counted[key] {
 				t.Errorf("%s is %d, want %d at least", key, now[key], counted[key])
