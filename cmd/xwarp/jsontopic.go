@@ -28,7 +28,7 @@ var documents = []struct {
 	{"xwarp link show --json", linkInfo{}},
 	{"xwarp dev show --json", devInfo{}},
 	{"xwarp statistic show --json", statisticInfo{}},
-	{"xwarp monitor --json, one object per line", change{}},
+	{"xwarp monitor --json, one object per line", control.EventRecord{}},
 	{"xwarp top --json, one object per line", view.Top{}},
 	{"xwarp capture --json", captureInfo{}},
 	{"xwarp confirm --json", confirmInfo{}},

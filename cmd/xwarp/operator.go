@@ -87,6 +87,12 @@ func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 		return err
 	}
 	defer d.Close()
+	return o.eachOf(ctx, d, f)
+}
+
+// eachOf is each on a connection to the daemon.
+func (o *operatorFlags) eachOf(ctx context.Context, d *client.Device,
+	f func(*control.Snapshot) error) error {
 	for {
 		s, err := d.Snapshot(ctx)
 		if ctx.Err() != nil && o.watch > 0 {

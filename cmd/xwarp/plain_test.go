@@ -99,11 +99,8 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	top := view.MakeTop(&s, &later)
 	check("top", 0, writeTop(&out, &top, termSize{}))
 	asJSON("top", top)
-	var seq uint64
-	changes := append(compare(nil, objects(&s)), newEvents(&s, &seq, false)...)
-	changes = append(changes, newDrops(&s, map[string]uint64{}, false)...)
-	check("monitor", len(changes), writeChanges(&out, changes, s.Time, false))
-	check("monitor --json", len(changes), writeChanges(&out, changes, s.Time, true))
+	check("monitor", 1, writeRow(&out, s.Events[0]))
+	check("monitor --json", 1, lineJSON(&out, s.Events[0]))
 	var d doctorInfo
 	vandalise(reflect.ValueOf(&d).Elem())
 	out.WriteString(doctorText(&d, true))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
@@ -67,7 +68,8 @@ type Users struct {
 // Account is the account of one holder.
 type Account struct {
 	Holder
-	Snapshots Snapshots // for programs of the holder
+	Snapshots Snapshots     // for programs of the holder
+	Events    atomic.Uint64 // number of events that the holder may see
 
 	users   *Users
 	used    Amounts

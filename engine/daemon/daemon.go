@@ -54,7 +54,8 @@ type Daemon struct {
 	// may be used by any goroutine
 	cfg          atomic.Pointer[config.Loaded]
 	pending      atomic.Pointer[[]string] // keys that differ from started and need a restart; nil: none
-	events       eventRing
+	events       *session.Events
+	stopEvents   func()
 	count        counts
 	uidOwners    owners // of uids
 	refuser      refuser
@@ -102,12 +103,15 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
 		users: budget.NewUsers(processors, uptime), uidOwners: owners{file: subordinateFile},
-		reload: o.Load}
+		reload: o.Load, events: session.NewEvents()}
+	ctx, stop := context.WithCancel(context.Background())
+	d.stopEvents = stop
+	go d.events.NotifyLoop(ctx)
 	d.meetings = session.NewMeetings(d.opener.AllowsDirect, o.Private)
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.log = slog.New(&eventLog{next: d.log.Handler(), ring: &d.events})
+	d.log = slog.New(&eventLog{next: d.log.Handler(), events: d.events})
 	d.started = cfg
 	d.cfg.Store(cfg)
 	d.peers = budget.NewPeers(func(a netip.Addr) budget.PeerRule {

@@ -4,48 +4,25 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/session"
 )
-
-// eventsKept is the number of events that a daemon keeps. A quiet host fills it in an evening, and a flood of
-// connections cannot make it grow.
-const eventsKept = 512
-
-// eventRing holds the latest events.
-type eventRing struct {
-	mu   sync.Mutex
-	last uint64 // number of events so far
-	slot [eventsKept]control.EventRecord
-}
-
-func (r *eventRing) add(e *control.EventRecord) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last++
-	e.Seq = r.last
-	r.slot[r.last%eventsKept] = *e
-}
-
-// list returns the events, oldest first.
-func (r *eventRing) list() []control.EventRecord {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(r.last, eventsKept)
-	list := make([]control.EventRecord, 0, n)
-	for seq := r.last - n + 1; seq <= r.last; seq++ {
-		list = append(list, r.slot[seq%eventsKept])
-	}
-	return list
-}
 
 // eventLog is a slog.Handler that keeps lines from level Info on, even those below the level of the log.
 type eventLog struct {
-	next  slog.Handler
-	ring  *eventRing
-	attrs []slog.Attr
+	next    slog.Handler
+	events  *session.Events
+	account *budget.Account // of the program; nil: none
+	attrs   []slog.Attr
+}
+
+// logFor returns a log whose lines are also events for an account.
+func (d *Daemon) logFor(a *budget.Account) *slog.Logger {
+	h := d.log.Handler().(*eventLog)
+	return slog.New(&eventLog{h.next, h.events, a, h.attrs})
 }
 
 // Enabled implements slog.Handler.
@@ -56,8 +33,8 @@ func (h *eventLog) Enabled(ctx context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelInfo {
-		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Level: r.Level.String(),
-			Event: r.Message}
+		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Change: control.ChangeEvent,
+			Kind: "daemon", Level: r.Level.String(), Event: r.Message}
 		for _, a := range h.attrs {
 			setField(&e, a)
 		}
@@ -65,7 +42,7 @@ func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 			setField(&e, a)
 			return true
 		})
-		h.ring.add(&e)
+		h.events.Record(h.account, e)
 	}
 	if !h.next.Enabled(ctx, r.Level) {
 		return nil
@@ -84,6 +61,15 @@ func setField(e *control.EventRecord, a slog.Attr) {
 		if v.Kind() == slog.KindUint64 {
 			e.Session = v.Uint64()
 		}
+	case "uid":
+		e.UID = new(uint32(v.Uint64()))
+	case "pid":
+		e.Pid = int32(v.Int64())
+	case "qp":
+		h, _ := v.Any().(control.Handle)
+		e.QP = h
+	case "program":
+		e.Program = text
 	case "export":
 		e.Export = text
 	case "local":
@@ -102,10 +88,10 @@ func setField(e *control.EventRecord, a slog.Attr) {
 
 // WithAttrs implements slog.Handler.
 func (h *eventLog) WithAttrs(a []slog.Attr) slog.Handler {
-	return &eventLog{h.next.WithAttrs(a), h.ring, append(slices.Clone(h.attrs), a...)}
+	return &eventLog{h.next.WithAttrs(a), h.events, h.account, append(slices.Clone(h.attrs), a...)}
 }
 
 // WithGroup implements slog.Handler. Events do not show groups.
 func (h *eventLog) WithGroup(name string) slog.Handler {
-	return &eventLog{h.next.WithGroup(name), h.ring, h.attrs}
+	return &eventLog{h.next.WithGroup(name), h.events, h.account, h.attrs}
 }

@@ -53,6 +53,8 @@ var sessionOps = []struct {
 	{control.OpReject, `{"handle":$1}`, false, false},
 	{control.OpCancel, `{"id":$1}`, false, false},
 	{control.OpState, ``, true, false},
+	{control.OpEvents, ``, true, false},
+	{control.OpEvents, `{"after":$3}`, true, false},
 	{control.OpNetlink, `{"request":"EAAAAAEUBQMBAAAAAAAAAA==","style":"roce"}`, true, false},
 	{control.OpFlush, `{"export":"x"}`, true, false},
 	{control.OpCapture, `{}`, false, false},

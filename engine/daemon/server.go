@@ -258,7 +258,8 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	}
 	d.lastSession++
 	s := session.New(host{d}, session.Config{ID: d.lastSession, Conn: c, Cred: cred, Account: a,
-		Mapper: d.mapper, Count: &d.count.Counters, Meetings: d.meetings, Log: d.log})
+		Mapper: d.mapper, Count: &d.count.Counters, Meetings: d.meetings, Log: d.logFor(a),
+		Events: d.events})
 	d.sessions[d.lastSession] = s
 	d.running.Add(1)
 	go s.Run(d.running.Done)

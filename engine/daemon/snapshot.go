@@ -28,7 +28,7 @@ func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 		v.Tenants, v.TenantDirectory = n, d.tenantDirectory
 	}
 	if only == nil {
-		v.Events = d.events.list()
+		v.Events = d.events.Logs()
 		v.Peers = peers
 	}
 	for _, dev := range d.deviceList() {

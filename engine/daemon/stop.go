@@ -24,6 +24,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	if again {
 		return nil
 	}
+	defer d.stopEvents()
 	d.sysfs.close() // before another daemon may use the sockets
 	for _, ln := range append([]*unixListener{d.socket, d.admin}, d.tenants...) {
 		if ln != nil {

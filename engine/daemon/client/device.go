@@ -438,11 +438,23 @@ func (d *Device) Session() uint64 { return d.session }
 
 // Snapshot returns the part of the daemon's state that this user may see. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
-	err = d.call(ctx, control.OpState, nil, &s)
-	if e, ok := errors.AsType[*control.Error](err); ok && e.Code == control.CodeUnknown {
-		err = fmt.Errorf("xwarpd is older than this program: systemctl restart xwarpd: %w", err)
-	}
+	err = olderDaemon(d.call(ctx, control.OpState, nil, &s))
 	return s, err
+}
+
+// Events waits for events after the number after, and returns them and the number for the next call. Without a number
+// it returns that of the latest event. It fails with the context's error.
+func (d *Device) Events(ctx context.Context, after *uint64) (r control.EventsResult, err error) {
+	err = olderDaemon(d.call(ctx, control.OpEvents, control.EventsArgs{After: after}, &r))
+	return r, err
+}
+
+// olderDaemon adds the remedy to the error of a request that the daemon does not know.
+func olderDaemon(err error) error {
+	if e, ok := errors.AsType[*control.Error](err); ok && e.Code == control.CodeUnknown {
+		return fmt.Errorf("xwarpd is older than this program: systemctl restart xwarpd: %w", err)
+	}
+	return err
 }
 
 // FlushExport writes the data that peers wrote into an exported file to disk. Only the operator may do so; others get

@@ -49,6 +49,7 @@ const (
 	OpReject        Op = "reject"
 	OpCancel        Op = "cancel"
 	OpState         Op = "state"
+	OpEvents        Op = "events"
 	OpNetlink       Op = "netlink"
 	OpFlush         Op = "flush"
 	OpCapture       Op = "capture"
@@ -522,19 +523,52 @@ type CaptureResult struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// EventRecord is an event of the daemon: a connection that opened or closed, a failed work request, a program, an
-// export, a warning. Event has names of RDMA_CM and completions verbatim: "RDMA_CM_EVENT_ESTABLISHED",
-// "IBV_WC_REM_ACCESS_ERR".
+// EventsArgs ask for the events after a number. The reply comes when there are some. Without After it comes at once and
+// has the number of the latest event.
+type EventsArgs struct {
+	After *uint64 `json:"after,omitempty"`
+}
+
+// EventsResult has events, oldest first. Lost is how many after EventsArgs.After were overwritten before. Next is the
+// After of the next request. The operator counts all events, a user only the own ones.
+type EventsResult struct {
+	Events []EventRecord `json:"events"`
+	Lost   uint64        `json:"lost,omitempty"`
+	Next   uint64        `json:"next"`
+}
+
+// Values of EventRecord.Change.
+const (
+	ChangeNew   = "new"
+	ChangeDel   = "del"
+	ChangeEvent = "event"
+	ChangeDrop  = "drop"
+	ChangeLost  = "lost"
+)
+
+// EventRecord is an event of the daemon: an object that was created or destroyed, or a line of the log, such as a
+// connection that opened or closed, a failed work request, or a warning. Event has names of RDMA_CM and completions
+// verbatim: "RDMA_CM_EVENT_ESTABLISHED", "IBV_WC_REM_ACCESS_ERR".
 type EventRecord struct {
-	Seq     uint64            `json:"seq" doc:"counts events from 1"`
-	Time    time.Time         `json:"time" doc:"when it happened"`
-	Level   string            `json:"level" doc:"INFO, WARN or ERROR"`
-	Event   string            `json:"event" doc:"what happened"`
-	Device  string            `json:"device,omitempty" doc:"where"`
-	Session uint64            `json:"session,omitempty" doc:"whose it is"`
-	Export  string            `json:"export,omitempty" doc:"whose it is, instead of a session"`
+	Seq     uint64            `json:"seq,omitempty" doc:"counts events from 1"`
+	Time    time.Time         `json:"time" doc:"when it happened; of drops: when they were counted"`
+	Change  string            `json:"change" doc:"\"new\", \"del\", \"event\", \"drop\" or \"lost\""`
+	Kind    string            `json:"kind" doc:"qp, cq, srq, mr, mw, pd, listener or session; device for drops; daemon for events"`
+	Device  string            `json:"device,omitempty" doc:"device of the object"`
+	Export  string            `json:"export,omitempty" doc:"export that it belongs to, instead of a session"`
+	Session uint64            `json:"session,omitempty" doc:"session that it belongs to"`
+	Program string            `json:"program,omitempty" doc:"name of the program"`
+	UID     *uint32           `json:"uid,omitempty" doc:"user of the program"`
+	Pid     int32             `json:"pid,omitempty" doc:"process ID of the program"`
+	QP      Handle            `json:"lqpn,omitempty" doc:"queue pair number in its session"`
+	Object  string            `json:"object,omitempty" doc:"numbers of the object, by the keys of xwarp resource show"`
+	Level   string            `json:"level,omitempty" doc:"of an event: INFO, WARN or ERROR"`
+	Event   string            `json:"event,omitempty" doc:"what happened"`
 	Local   string            `json:"local,omitempty" doc:"address of a connection or listener"`
 	Remote  string            `json:"remote,omitempty" doc:"address of the peer"`
+	Cause   string            `json:"cause,omitempty" doc:"drop cause"`
+	Frames  uint64            `json:"frames,omitempty" doc:"frames dropped since the previous count"`
+	Lost    uint64            `json:"lost,omitempty" doc:"events that are missing here, because they were not read in time"`
 	Error   string            `json:"error,omitempty" doc:"why"`
 	Detail  map[string]string `json:"detail,omitempty" doc:"what else the log says"`
 }

@@ -43,8 +43,9 @@ var args = map[Op]func() any{
 	}, OpReject: func() any { return &AcceptArgs{} },
 	OpCancel: func() any {
 		return &CancelArgs{}
-	}, OpState: nil, OpNetlink: func() any { return &NetlinkArgs{} },
-	OpFlush: func() any { return &FlushArgs{} },
+	}, OpState: nil, OpEvents: func() any { return &EventsArgs{} },
+	OpNetlink: func() any { return &NetlinkArgs{} },
+	OpFlush:   func() any { return &FlushArgs{} },
 	OpCapture: func() any {
 		return &CaptureArgs{}
 	}, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil, OpReload: nil,
@@ -55,6 +56,7 @@ func object() any { return &Object{} }
 var results = map[Op]func() any{
 	OpQueryGIDs: func() any { return &QueryGIDsResult{} },
 	OpNetlink:   func() any { return &NetlinkResult{} },
+	OpEvents:    func() any { return &EventsResult{} },
 	OpHello: func() any {
 		return &HelloResult{}
 	}, OpAllocPD: object, OpRegMR: func() any {

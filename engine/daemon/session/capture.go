@@ -196,7 +196,7 @@ func (s *Session) endCapture(ctx context.Context, a *control.Object) (any, error
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
-	delete(s.objects, a.Handle)
+	s.removeObject(c)
 	s.mu.Unlock()
 	s.log.Info("capture ended", "device", s.dev.Name, "frames", c.result.Frames, "dropped",
 		c.result.Dropped)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -36,6 +37,10 @@ type cq struct {
 }
 
 func (*cq) String() string { return "completion queue" }
+
+func (c *cq) numbers() (kind, object string) {
+	return "cq", fmt.Sprintf("cqn %d cqe %d", c.handle, c.geometry.Slots)
+}
 
 func (c *cq) busy() error {
 	return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
@@ -72,7 +77,7 @@ func (c *cq) push(v *verbs.Completion, on *core.Shard) (kept bool) {
 // goroutine must have SetPanicOnFault.
 func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 	if device.HasFailed(v) && !q.failureLogged.Swap(true) {
-		device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
+		device.LogCompletion(q.Logger(), v)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,6 +34,10 @@ type request struct {
 
 func (*listener) String() string { return "listener" }
 
+func (l *listener) numbers() (kind, object string) {
+	return "listener", fmt.Sprintf("listenern %d address %v", l.handle, l.eng.Addr())
+}
+
 func (*request) String() string { return "connection request" }
 
 // beginConnect marks a queue pair as connecting, so that it is neither destroyed nor connected twice in the meantime.
@@ -278,7 +282,7 @@ func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	if !ok {
 		return nil, control.Errorf(control.CodeLapsed, "%v", verbs.ErrLapsed)
 	}
-	delete(s.objects, h)
+	s.removeObject(q)
 	s.connRequests--
 	s.account.Release(q.cost) // the queue pair's cost includes that of a connection
 	return q, nil

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"fmt"
+
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/verbs"
@@ -14,6 +16,8 @@ type mw struct {
 }
 
 func (*mw) String() string { return "memory window" }
+
+func (w *mw) numbers() (kind, object string) { return "mw", fmt.Sprintf("mwn %d", w.handle) }
 
 func (s *Session) allocMW(a *control.AllocMWArgs) (any, error) {
 	p, err := find[*pd](s, a.PD)

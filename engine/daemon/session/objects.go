@@ -25,6 +25,8 @@ type pd struct {
 
 func (*pd) String() string { return "protection domain" }
 
+func (p *pd) numbers() (kind, object string) { return "pd", fmt.Sprintf("pdn %d", p.handle) }
+
 func (p *pd) busy() error {
 	return busyIf(p.mrs+p.mws+p.qps+p.srqs > 0, "ibv_dealloc_pd: %v", ddp.ErrBusy)
 }
@@ -39,6 +41,10 @@ type mr struct {
 }
 
 func (*mr) String() string { return "memory region" }
+
+func (m *mr) numbers() (kind, object string) {
+	return "mr", fmt.Sprintf("mrn %d mrlen %d", m.handle, m.length)
+}
 
 // renewDevice switches a session without objects to the device that has its device's name now. It fails if that device
 // is lost.
@@ -135,7 +141,7 @@ func (s *Session) closeMR(m *mr) error {
 	}
 	err = m.mapping.Close()
 	s.mu.Lock()
-	delete(s.objects, m.handle)
+	s.removeObject(m)
 	m.pd.mrs--
 	s.mu.Unlock()
 	s.account.Release(mrCost(m.length))

@@ -21,6 +21,7 @@ type qp struct {
 	object
 	s          *Session
 	number     uint32 // unique in the daemon
+	device     string // its name
 	cfg        verbs.QPConfig
 	eng        *core.QP
 	pd         *pd
@@ -51,6 +52,10 @@ type qp struct {
 }
 
 func (*qp) String() string { return "queue pair" }
+
+func (q *qp) numbers() (kind, object string) {
+	return "qp", fmt.Sprintf("lqpn %d qp_num %d", q.handle, q.number)
+}
 
 func (q *qp) busy() error {
 	return busyIf(q.attempt != nil,
@@ -121,7 +126,7 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &qp{s: s}
+	q := &qp{s: s, device: s.dev.Name}
 	if q.pd, err = find[*pd](s, a.PD); err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func removeUnused[T entry](s *Session) (list []T) {
 	defer s.mu.Unlock()
 	for _, v := range objectsLocked[T](s) {
 		if v.busy() == nil {
-			delete(s.objects, v.self().handle)
+			s.removeObject(v)
 			list = append(list, v)
 		}
 	}

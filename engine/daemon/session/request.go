@@ -59,12 +59,16 @@ type object struct {
 
 func (o *object) self() *object { return o }
 
+// numbers describes the object for events of its creation and its end. An empty kind has none.
+func (o *object) numbers() (kind, object string) { return "", "" }
+
 // busy returns an error if the object cannot be destroyed now.
 func (o *object) busy() error { return nil }
 
 // entry is an object in a session's table.
 type entry interface {
 	self() *object
+	numbers() (kind, object string)
 	busy() error    // must be called with Session.mu held
 	String() string // kind of object; works on nil
 }
@@ -74,7 +78,14 @@ func (s *Session) addObject(o entry) control.Handle {
 	s.last++
 	o.self().handle = s.last
 	s.objects[s.last] = o
+	s.record(control.ChangeNew, o)
 	return s.last
+}
+
+// removeObject removes an object from the table. It must be called with mu held.
+func (s *Session) removeObject(o entry) {
+	delete(s.objects, o.self().handle)
+	s.record(control.ChangeDel, o)
 }
 
 // findLocked returns the object of a kind with a handle. It must be called with Session.mu held.
@@ -101,7 +112,7 @@ func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 		err = v.busy()
 	}
 	if err == nil {
-		delete(s.objects, h)
+		s.removeObject(v)
 	}
 	return v, err
 }
@@ -147,7 +158,7 @@ func removeAll[T entry](s *Session) []T {
 	defer s.mu.Unlock()
 	list := objectsLocked[T](s)
 	for _, v := range list {
-		delete(s.objects, v.self().handle)
+		s.removeObject(v)
 	}
 	return list
 }

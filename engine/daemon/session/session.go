@@ -51,6 +51,7 @@ type Config struct {
 	// Meetings connect queue pairs of ibv_modify_qp. All sessions of a daemon share them.
 	Meetings *Meetings
 	Log      *slog.Logger
+	Events   *Events
 }
 
 // Counters count events of all sessions of a daemon.
@@ -74,11 +75,12 @@ type Session struct {
 	// account is the operator's if the program connected to the operator socket. The operator has no limits, sees
 	// everything, and may do everything. On the common socket UID 0 is an ordinary user, because root in a container
 	// has UID 0 too.
-	account *budget.Account
-	log     *slog.Logger
-	ctx     context.Context // done when the session ends
-	cancel  context.CancelCauseFunc
-	since   time.Time
+	account   *budget.Account
+	log       *slog.Logger
+	eventList *Events
+	ctx       context.Context // done when the session ends
+	cancel    context.CancelCauseFunc
+	since     time.Time
 
 	// Set by hello.
 	dev       *device.Device
@@ -91,6 +93,7 @@ type Session struct {
 	readerDone        chan struct{}  // closed when receiveLoop has ended
 	resourcesReleased chan struct{}  // closed when release has returned
 	snapshotTurn      chan struct{}  // has one slot, for the snapshot being sent
+	eventsTurn        chan struct{}  // has one slot, for the program's request for events
 	waiting           sync.WaitGroup // goroutines of pending requests
 	closingQPs        sync.WaitGroup // queue pairs destroyed but not yet closed
 
@@ -127,7 +130,8 @@ func New(d Daemon, c Config) *Session {
 		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}),
-		snapshotTurn: make(chan struct{}, 1),
+		snapshotTurn: make(chan struct{}, 1), eventsTurn: make(chan struct{}, 1),
+		eventList: c.Events,
 	}
 	s.signaller.init()
 	if c.Account.Tenant != "" {
@@ -168,6 +172,7 @@ func (s *Session) Run(released func()) {
 		s.log.Warn("closed the session of a program", "program", s.program, "error", err)
 	}
 	s.release()
+	s.record(control.ChangeDel, nil)
 	close(s.resourcesReleased)
 	released()
 	<-s.readerDone
@@ -365,6 +370,7 @@ func init() {
 		control.OpAccept:     mayWait((*Session).accept),
 		control.OpGetRequest: mayWait((*Session).acceptRequest),
 		control.OpState:      (*Session).snapshot,
+		control.OpEvents:     mayWait((*Session).events),
 		control.OpNetlink:    mayWait((*Session).netlink),
 		control.OpFlush:      mayWait((*Session).flush),
 		control.OpReload:     (*Session).reloadConfig,
@@ -457,6 +463,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	}
 	s.mu.Lock()
 	s.dev, s.program = dev, clip(a.Program)
+	s.record(control.ChangeNew, nil)
 	s.mu.Unlock()
 	s.pumpDone = make(chan struct{})
 	go s.pump()

@@ -192,7 +192,7 @@ func usePrivate(eng *core.QP, d *roceConn, a *control.SetStateArgs) {
 
 // resetQP resets a queue pair, which keeps its number and rings. Posted requests are dropped without completions.
 func (s *Session) resetQP(q *qp) error {
-	n := &qp{object: q.object, s: s, number: q.number, cfg: q.cfg, pd: q.pd,
+	n := &qp{object: q.object, s: s, number: q.number, device: q.device, cfg: q.cfg, pd: q.pd,
 		send: q.send, recv: q.recv, srq: q.srq}
 	n.ended, n.end = context.WithCancel(s.ctx)
 	n.cfg.UserData = n

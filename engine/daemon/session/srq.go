@@ -26,6 +26,10 @@ type srq struct {
 
 func (*srq) String() string { return "shared receive queue" }
 
+func (q *srq) numbers() (kind, object string) {
+	return "srq", fmt.Sprintf("srqn %d max_wr %d", q.handle, q.depth)
+}
+
 func (q *srq) busy() error {
 	return busyIf(q.users > 0, "ibv_destroy_srq: queue pairs use the shared receive queue")
 }

@@ -29,6 +29,7 @@ type testDaemon struct {
 	users   *budget.Users
 	mapper  *control.Mapper
 	log     *slog.Logger
+	events  *Events
 	count   Counters
 	defects atomic.Uint64
 
@@ -92,8 +93,9 @@ func start(t *testing.T) (d *testDaemon, socket string) {
 	}
 	began := time.Now()
 	d = &testDaemon{cfg: cfg, mapper: control.NewMapper(), list: map[uint64]*Session{},
-		users: budget.NewUsers(2, func() tick.Time { return tick.Time(time.Since(began)) }),
-		log:   slog.New(slog.NewTextHandler(t.Output(), nil))}
+		events: NewEvents(),
+		users:  budget.NewUsers(2, func() tick.Time { return tick.Time(time.Since(began)) }),
+		log:    slog.New(slog.NewTextHandler(t.Output(), nil))}
 	d.users.SetBounds(budget.Bounds{Host: budget.HostBounds(), Sessions: cfg.Daemon.Clients})
 	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
 	if d.dev, err = o.Open(cfg.Interface[0], nil); err != nil {
@@ -103,6 +105,7 @@ func start(t *testing.T) (d *testDaemon, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	go d.events.NotifyLoop(t.Context())
 	var served sync.WaitGroup
 	served.Go(func() {
 		for {
@@ -138,7 +141,7 @@ func (d *testDaemon) serve(c *net.UnixConn) {
 	all := func(netip.Addr) error { return nil }
 	s := New(d, Config{Meetings: NewMeetings(all, true), ID: d.last, Conn: c,
 		Cred: &unix.Ucred{Uid: 1000}, Account: a,
-		Mapper: d.mapper, Count: &d.count, Log: d.log})
+		Mapper: d.mapper, Count: &d.count, Log: d.log, Events: d.events})
 	d.list[d.last] = s
 	d.mu.Unlock()
 	s.Run(func() {})

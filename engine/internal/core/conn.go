@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -200,10 +201,23 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 	c.rejected = s.Reject(startup.Answer{}) == nil
 }
 
+// Logger is implemented by the UserData of a queue pair whose owner the log names.
+type Logger interface{ Logger() *slog.Logger }
+
+// log returns the log for lines about the connection.
+func (c *Conn) log() *slog.Logger {
+	if c.qp != nil {
+		if v, ok := c.qp.cfg.UserData.(Logger); ok {
+			return v.Logger()
+		}
+	}
+	return c.dev.log
+}
+
 // Established implements iwarp.Handler.
 func (c *Conn) Established(s *iwarp.Conn, p *startup.Params) {
 	c.carrier.OnEstablished(c.qp.share)
-	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.Local, "remote", c.Remote, "revision",
+	c.log().Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.Local, "remote", c.Remote, "revision",
 		p.Revision,
 		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",
 		p.IRD, "ord", p.ORD)
@@ -213,7 +227,7 @@ func (c *Conn) Established(s *iwarp.Conn, p *startup.Params) {
 
 // Disconnected implements iwarp.Handler.
 func (c *Conn) Disconnected(s *iwarp.Conn, err error) {
-	log := c.dev.log
+	log := c.log()
 	if err != nil {
 		log = log.With("error", err)
 	}
@@ -244,7 +258,7 @@ func (c *Conn) Closed(s *iwarp.Conn, err error) {
 		c.qp.release()
 	}
 	if !c.rejected {
-		c.dev.log.Info("connection not established", "local", c.Local, "remote", c.Remote, "error",
+		c.log().Info("connection not established", "local", c.Local, "remote", c.Remote, "error",
 			err)
 	}
 	if c.listener != nil && c.qp != nil {
