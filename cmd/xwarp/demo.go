@@ -25,7 +25,9 @@ status is 0 only if every byte matches.
 --loss, --reorder, --duplicate, --corrupt and --resegment insert a third namespace between the two, with a relay that
 impairs both directions. Fractions are of packets: 0.02 is 2%.
 
-demo needs root and four times --size of memory. It removes the namespaces when it exits.`,
+demo needs root and four times --size of memory, 1 GiB by default. It takes some 15 seconds, and minutes with --loss.
+It writes nothing to the disk, except the file of --pcap, which has about three times --size. It removes the namespaces
+when it exits.`,
 		Example: `  sudo xwarp demo
   sudo xwarp demo --loss 0.02 --reorder 0.05 --duplicate 0.01 --corrupt 0.001
   sudo xwarp demo --ipsec --loss 0.02 --reorder 0.05  # encrypted by IPsec ESP
