@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/host/holder"
 )
 
 // connLimiter is the listener of the HTTP server. A new connection never waits: at the limit of its owner, or of all
@@ -31,8 +32,8 @@ type limitedConn struct {
 	since time.Time // of the state
 }
 
-// webOwner returns the owner of a connection: a user on a Unix socket, otherwise an IPv4 address or an IPv6 /64. All
-// loopback addresses are one owner.
+// webOwner returns the owner of a connection: a user on a Unix socket and on a loopback address, otherwise an IPv4
+// address or an IPv6 /64. Loopback connections whose user is unknown have one owner.
 func (d *Daemon) webOwner(c net.Conn) any {
 	if u, ok := c.(*net.UnixConn); ok {
 		cred, err := credentials(u)
@@ -41,12 +42,17 @@ func (d *Daemon) webOwner(c net.Conn) any {
 		}
 		return d.uidOwners.ownerOf(cred.Uid)
 	}
-	a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-	addr := budget.Bare(a.Addr())
-	if addr.IsLoopback() {
+	remote, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	addr := budget.Bare(remote.Addr())
+	if !addr.IsLoopback() {
+		return budget.PeerOf(addr)
+	}
+	local, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	uid, err := holder.UserOf(remote, local) // the client's socket
+	if err != nil {
 		return "loopback"
 	}
-	return budget.PeerOf(addr)
+	return d.uidOwners.ownerOf(uid)
 }
 
 // Accept implements net.Listener.
