@@ -33,7 +33,7 @@ func UserOf(local, remote netip.AddrPort) (uid uint32, err error) {
 		return 0, fmt.Errorf("socket %v to %v: %w", local, remote, err)
 	}
 	if len(replies) != 1 || len(replies[0]) < uidAt+4 {
-		return 0, fmt.Errorf("socket %v to %v: %d replies of the kernel", local, remote, len(replies))
+		return 0, fmt.Errorf("socket %v to %v: unexpected reply of the kernel", local, remote)
 	}
 	return binary.NativeEndian.Uint32(replies[0][uidAt:]), nil
 }

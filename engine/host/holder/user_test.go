@@ -11,7 +11,9 @@ import (
 // TestUserOf finds the owner of each end of a connection, over IPv4, IPv6 and from IPv4 to an IPv6 socket.
 func TestUserOf(t *testing.T) {
 	const other = 12345
-	for listen, dial := range map[string]string{"127.0.0.1": "127.0.0.1", "::1": "::1", "::": "127.0.0.1"} {
+	for listen, dial := range map[string]string{
+		"127.0.0.1": "127.0.0.1", "::1": "::1", "::": "127.0.0.1",
+	} {
 		l, err := net.Listen("tcp", net.JoinHostPort(listen, "0"))
 		if err != nil {
 			t.Fatal(err)
