@@ -41,7 +41,8 @@ func TestListenerCacheInvalidated(t *testing.T) {
 	all(exact, Listener)
 	done(b.SetLocal(hosts(local4)))
 	all(any4, Listener)
-	done(b.RemoveClaims())
+	done(b.VLAN.Close())
+	done(b.SetMAC([6]byte(localMAC)))
 	all(any4, PassNoMatch)
 	all(exact, PassNoMatch)
 }

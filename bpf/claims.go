@@ -13,23 +13,23 @@ import (
 
 // flowKey is struct flow_key of maps.h:
 //
-//	 0                16                32            34           36
-//	| local address   | remote address  | remote port | local port |
+//	 0                16                32            34           36     40
+//	| local address   | remote address  | remote port | local port | VLAN |
 //
-// Everything is in network order, IPv4 addresses are mapped (RFC 4291 2.5.5.2).
-type flowKey [36]byte
+// Everything but the VLAN is in network order, IPv4 addresses are mapped (RFC 4291 2.5.5.2).
+type flowKey [40]byte
 
 // listenerKey is struct listener_key of maps.h:
 //
 //	 0                16           18     20
-//	| local address   | local port | zero |
+//	| local address   | local port | VLAN |
 type listenerKey [20]byte
 
 // saKey is struct sa_key of maps.h:
 //
-//	 0                16                32     36
-//	| destination     | source          | SPI |
-type saKey [36]byte
+//	 0                16                32    36     40
+//	| destination     | source          | SPI | VLAN |
+type saKey [40]byte
 
 // This compiles only if the generated structs have no padding and the same size.
 var (
@@ -38,40 +38,46 @@ var (
 	_ = [1]struct{}{}[unsafe.Sizeof(steerSaKey{})-unsafe.Sizeof(saKey{})]
 )
 
-func makeFlowKey(local, remote netip.AddrPort) (k flowKey) {
+func (k *flowKey) vlan() uint32     { return binary.NativeEndian.Uint32(k[36:]) }
+func (k *listenerKey) vlan() uint16 { return binary.NativeEndian.Uint16(k[18:]) }
+func (k *saKey) vlan() uint32       { return binary.NativeEndian.Uint32(k[36:]) }
+
+func makeFlowKey(vlan uint16, local, remote netip.AddrPort) (k flowKey) {
 	l, r := local.Addr().As16(), remote.Addr().As16()
 	copy(k[0:], l[:])
 	copy(k[16:], r[:])
 	binary.BigEndian.PutUint16(k[32:], remote.Port())
 	binary.BigEndian.PutUint16(k[34:], local.Port())
+	binary.NativeEndian.PutUint32(k[36:], uint32(vlan))
 	return k
 }
 
-func makeListenerKey(local netip.AddrPort) (k listenerKey) {
+func makeListenerKey(vlan uint16, local netip.AddrPort) (k listenerKey) {
 	l := local.Addr().As16()
 	copy(k[0:], l[:])
 	binary.BigEndian.PutUint16(k[16:], local.Port())
+	binary.NativeEndian.PutUint16(k[18:], vlan)
 	return k
 }
 
 // AddFlow claims the segments that remote sends to local. Zones are ignored: the steering serves one interface. Errors:
 // [ErrClaimed], [ErrFull].
-func (s *Steering) AddFlow(local, remote netip.AddrPort) error {
-	return s.changeFlow(local, remote, func(k *flowKey) error {
-		return addClaim(s.objs.Flows, k, "Options.MaxFlows")
+func (v *VLAN) AddFlow(local, remote netip.AddrPort) error {
+	return v.changeFlow(local, remote, func(k *flowKey) error {
+		return addClaim(v.s.objs.Flows, k, "Options.MaxFlows")
 	})
 }
 
-// RemoveFlow removes a flow that [Steering.AddFlow] added. Error: [ErrNotClaimed].
-func (s *Steering) RemoveFlow(local, remote netip.AddrPort) error {
-	return s.changeFlow(local, remote, func(k *flowKey) error {
-		return removeClaim(s.objs.Flows, k)
+// RemoveFlow removes a flow that [VLAN.AddFlow] added. Error: [ErrNotClaimed].
+func (v *VLAN) RemoveFlow(local, remote netip.AddrPort) error {
+	return v.changeFlow(local, remote, func(k *flowKey) error {
+		return removeClaim(v.s.objs.Flows, k)
 	})
 }
 
 // changeFlow checks the addresses of a flow and runs change with its key.
-func (s *Steering) changeFlow(local, remote netip.AddrPort, change func(*flowKey) error) error {
-	return s.whileOpen(func() error {
+func (v *VLAN) changeFlow(local, remote netip.AddrPort, change func(*flowKey) error) error {
+	return v.s.whileOpen(func() error {
 		for _, a := range []netip.AddrPort{local, remote} {
 			if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
 				return errors.New("both ends need an address and a port")
@@ -80,7 +86,7 @@ func (s *Steering) changeFlow(local, remote netip.AddrPort, change func(*flowKey
 		if local.Addr().Unmap().Is4() != remote.Addr().Unmap().Is4() {
 			return errors.New("one end is IPv4, the other IPv6")
 		}
-		k := makeFlowKey(local, remote)
+		k := makeFlowKey(v.id, local, remote)
 		return change(&k)
 	}, "flow %s from %s", local, remote)
 }
@@ -88,22 +94,22 @@ func (s *Steering) changeFlow(local, remote netip.AddrPort, change func(*flowKey
 // AddSA claims the ESP packets with an SPI from src to dst, the addresses of the SA, and ICMP errors that quote such
 // packets. ESP packets of other SAs, such as the host's own VPNs, stay with the kernel. Errors: [ErrClaimed],
 // [ErrFull].
-func (s *Steering) AddSA(dst, src netip.Addr, spi uint32) error {
-	return s.changeSA(dst, src, spi, func(k *saKey) error {
-		return addClaim(s.objs.Sas, k, "Options.MaxSAs")
+func (v *VLAN) AddSA(dst, src netip.Addr, spi uint32) error {
+	return v.changeSA(dst, src, spi, func(k *saKey) error {
+		return addClaim(v.s.objs.Sas, k, "Options.MaxSAs")
 	})
 }
 
-// RemoveSA removes an SA that [Steering.AddSA] added. Error: [ErrNotClaimed].
-func (s *Steering) RemoveSA(dst, src netip.Addr, spi uint32) error {
-	return s.changeSA(dst, src, spi, func(k *saKey) error {
-		return removeClaim(s.objs.Sas, k)
+// RemoveSA removes an SA that [VLAN.AddSA] added. Error: [ErrNotClaimed].
+func (v *VLAN) RemoveSA(dst, src netip.Addr, spi uint32) error {
+	return v.changeSA(dst, src, spi, func(k *saKey) error {
+		return removeClaim(v.s.objs.Sas, k)
 	})
 }
 
 // changeSA checks the addresses of an SA and runs change with its key.
-func (s *Steering) changeSA(dst, src netip.Addr, spi uint32, change func(*saKey) error) error {
-	return s.whileOpen(func() error {
+func (v *VLAN) changeSA(dst, src netip.Addr, spi uint32, change func(*saKey) error) error {
+	return v.s.whileOpen(func() error {
 		l, r := dst.Unmap(), src.Unmap()
 		if !l.IsValid() || l.IsUnspecified() || !r.IsValid() || r.IsUnspecified() || spi == 0 {
 			return errors.New("needs two addresses and an SPI")
@@ -116,97 +122,60 @@ func (s *Steering) changeSA(dst, src netip.Addr, spi uint32, change func(*saKey)
 		copy(k[0:], to[:])
 		copy(k[16:], from[:])
 		binary.BigEndian.PutUint32(k[32:], spi)
+		binary.NativeEndian.PutUint32(k[36:], uint32(v.id))
 		return change(&k)
 	}, "SA 0x%08x to %s from %s", spi, dst, src)
 }
 
 // AddListener claims all segments to a local address and port. The address 0.0.0.0 means any IPv4 address, :: any IPv6
-// address, and the zero [netip.Addr] both; only the addresses of [Steering.SetLocal] count. Zones are ignored. Errors:
+// address, and the zero [netip.Addr] both; only the addresses of [VLAN.SetLocal] count. Zones are ignored. Errors:
 // [ErrClaimed], [ErrFull]; nothing is claimed then.
-func (s *Steering) AddListener(local netip.AddrPort) error {
-	return s.changeListener(local, func(keys []listenerKey) error {
+func (v *VLAN) AddListener(local netip.AddrPort) error {
+	return v.changeListener(local, func(keys []listenerKey) error {
 		for i := range keys {
-			if err := addClaim(s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
-				return errors.Join(err, s.removeListeners(keys[:i]))
+			if err := addClaim(v.s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
+				return errors.Join(err, v.removeListeners(keys[:i]))
 			}
 		}
 		return nil
 	})
 }
 
-// RemoveListener removes a listener that [Steering.AddListener] added with the same argument. Error: [ErrNotClaimed].
-func (s *Steering) RemoveListener(local netip.AddrPort) error {
-	return s.changeListener(local, s.removeListeners)
+// RemoveListener removes a listener that [VLAN.AddListener] added with the same argument. Error: [ErrNotClaimed].
+func (v *VLAN) RemoveListener(local netip.AddrPort) error {
+	return v.changeListener(local, v.removeListeners)
 }
 
-func (s *Steering) removeListeners(keys []listenerKey) (err error) {
+func (v *VLAN) removeListeners(keys []listenerKey) (err error) {
 	for i := range keys {
-		err = errors.Join(err, removeClaim(s.objs.Listeners, &keys[i]))
+		err = errors.Join(err, removeClaim(v.s.objs.Listeners, &keys[i]))
 	}
 	return err
 }
 
 // changeListener runs change with the keys of a listener.
-func (s *Steering) changeListener(local netip.AddrPort, change func([]listenerKey) error) error {
-	return s.whileOpen(func() error {
-		keys, err := listenerKeys(local)
+func (v *VLAN) changeListener(local netip.AddrPort, change func([]listenerKey) error) error {
+	return v.s.whileOpen(func() error {
+		keys, err := v.listenerKeys(local)
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return errors.Join(change(keys), s.bumpGeneration())
+		v.s.mu.Lock()
+		defer v.s.mu.Unlock()
+		return errors.Join(change(keys), v.bumpGeneration())
 	}, "listener %s", listenerName(local))
 }
 
-// RemoveClaims removes all flows, SAs and listeners, so that the program can be reused.
-func (s *Steering) RemoveClaims() error {
-	if err := s.lockOpen(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	if err := clearMap[flowKey](s.objs.Flows); err != nil {
-		return fmt.Errorf("bpf: flows: %w", err)
-	}
-	if err := clearMap[saKey](s.objs.Sas); err != nil {
-		return fmt.Errorf("bpf: SAs: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := errors.Join(clearMap[listenerKey](s.objs.Listeners), s.bumpGeneration()); err != nil {
-		return fmt.Errorf("bpf: listeners: %w", err)
-	}
-	return nil
-}
-
-// clearMap deletes all entries of a map with keys of type K.
-func clearMap[K any](m *ebpf.Map) error {
-	var keys []K // collected first: deleting the current entry restarts an iteration
-	var k K
-	var v uint32
-	all := m.Iterate()
-	for all.Next(&k, &v) {
-		keys = append(keys, k)
-	}
-	err := all.Err()
-	for i := range keys {
-		if e := removeClaim(m, &keys[i]); e != nil && !errors.Is(e, ErrNotClaimed) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
-}
-
-func listenerKeys(local netip.AddrPort) ([]listenerKey, error) {
+func (v *VLAN) listenerKeys(local netip.AddrPort) ([]listenerKey, error) {
 	if local.Port() == 0 {
 		return nil, errors.New("needs a port")
 	}
 	if local.Addr().IsValid() {
-		return []listenerKey{makeListenerKey(local)}, nil
+		return []listenerKey{makeListenerKey(v.id, local)}, nil
 	}
 	return []listenerKey{
-		makeListenerKey(netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port())),
-		makeListenerKey(netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port())),
+		makeListenerKey(v.id, netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port())),
+		makeListenerKey(v.id, netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port())),
 	}, nil
 }
 

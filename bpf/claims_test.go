@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
@@ -46,18 +47,20 @@ func wantError(t *testing.T, err, target error, says ...string) {
 
 // TestKeys compares the keys with the layout of steer.c, written by hand.
 func TestKeys(t *testing.T) {
-	flow := makeFlowKey(netip.MustParseAddrPort("192.0.2.1:4420"),
+	flow := makeFlowKey(0x123, netip.MustParseAddrPort("192.0.2.1:4420"),
 		netip.MustParseAddrPort("198.51.100.9:40000"))
 	wantFlow := flowKey{
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, 9,
 		40000 >> 8, 40000 & 0xff, 4420 >> 8, 4420 & 0xff,
 	}
+	binary.NativeEndian.PutUint32(wantFlow[36:], 0x123)
 	if d := cmp.Diff(wantFlow, flow); d != "" {
 		t.Error(d)
 	}
-	listener := makeListenerKey(netip.MustParseAddrPort("[fe80::1%eth0]:4420"))
+	listener := makeListenerKey(0x123, netip.MustParseAddrPort("[fe80::1%eth0]:4420"))
 	wantListener := listenerKey{0xfe, 0x80, 15: 1, 16: 4420 >> 8, 17: 4420 & 0xff}
+	binary.NativeEndian.PutUint16(wantListener[18:], 0x123)
 	if d := cmp.Diff(wantListener, listener); d != "" {
 		t.Error(d)
 	}
@@ -251,8 +254,8 @@ func TestOutcomeNames(t *testing.T) {
 	}
 }
 
-// TestRemoveClaims releases all claims at once, and lets them be claimed again.
-func TestRemoveClaims(t *testing.T) {
+// TestCloseVLAN releases all claims at once, and lets them be claimed again.
+func TestCloseVLAN(t *testing.T) {
 	s := load(t, Options{})
 	at := netip.MustParseAddrPort("192.0.2.1:4420")
 	claim := func() (err error) {
@@ -268,7 +271,7 @@ func TestRemoveClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantError(t, s.AddListener(at), ErrClaimed)
-		if err := s.RemoveClaims(); err != nil {
+		if err := s.VLAN.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ enum outcome {
 	OUTCOME_PASS_NOT_IP,	      /* ARP, LLDP, ... */
 	OUTCOME_PASS_FRAGMENT,	      /* a later fragment whose first fragment was not seen or not claimed */
 	OUTCOME_PASS_MALFORMED,	      /* truncated, or inconsistent lengths */
-	OUTCOME_PASS_VLAN,	      /* a VLAN tag */
+	OUTCOME_PASS_VLAN,	      /* a VLAN without settings, nested VLANs, or a service tag */
 	OUTCOME_PASS_VLAN_DEPTH,      /* more than MAX_VLAN_TAGS */
 	OUTCOME_PASS_EXTENSION_DEPTH, /* more than MAX_EXT_HEADERS */
 	OUTCOME_PASS_HEADER_SPLIT,    /* headers longer than MAX_HEADERS or than the frame's first buffer */
@@ -38,48 +38,54 @@ enum outcome {
 #define OUTCOME_LAST_DROPPED OUTCOME_DROP_CLEAR
 #define UNDECIDED OUTCOME_COUNT /* functions of steer.c return it when there is no outcome yet */
 
-// The keys are bytes in network order without padding; claims.go writes the same layout.
+// The keys are bytes in network order without padding, but VLANs are numbers of the host; claims.go writes the same layout.
 struct flow_key {
 	struct address local, remote;
 	struct ports port; /* src is the remote one, dst the local one: as the segment carries them */
+	__u32 vlan;	   /* identifier; 0: no tag, or a priority only */
 };
 
 struct listener_key {
 	struct address local; /* ::ffff:0.0.0.0 is any IPv4 address, :: any IPv6 address */
 	__be16 port;
-	__u16 zero;
+	__u16 vlan;
 };
 
 struct sa_key {
 	struct address dst, src;
 	__be32 spi;
+	__u32 vlan;
 };
 
 struct fragment_key {
 	struct address src, dst;
 	__be32 id;
-	__u32 protocol; /* RFC 791 3.2; PROTO_FRAGMENT for IPv6, whose identification does not include it (RFC 8200 4.5) */
+	__u16 vlan;
+	__u16 protocol; /* RFC 791 3.2; PROTO_FRAGMENT for IPv6, whose identification does not include it (RFC 8200 4.5) */
 };
 
-// A prefix of addresses. IPv4 prefixes are longer by the 96 bits of ::ffff:0:0.
+// A prefix of addresses in a VLAN. bits counts those of vlan, too, and for IPv4 the 96 bits of ::ffff:0:0.
 struct prefix {
 	__u32 bits;
+	__u32 vlan;
 	struct address address;
 };
 
-// Settings that apply to all frames.
+// Settings for the frames of a VLAN.
 struct settings {
 	struct mac mac;	   /* of the interface */
+	__u16 vlan;
 	__u8 only_peers; /* listeners serve only the addresses in the map of peers */
 	__u8 protect;	 /* the map must_protect has addresses */
-	__u32 generation; /* of the listeners and local prefixes: changes with each of their changes, never 0 */
+	__u16 zero;
+	__u32 generation; /* of the listeners and local prefixes: changes with each of their changes. 0: the VLAN is the kernel's */
 	__u32 tick_ns;	  /* length of a kernel tick */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
+	__uint(max_entries, VLAN_ID + 1);
+	__type(key, __u32); /* identifier of the VLAN; 0 for frames without one */
 	__type(value, struct settings);
 } settings SEC(".maps");
 
@@ -126,7 +132,7 @@ struct {
 struct cached_listener {
 	struct address local;
 	__be16 port;
-	__u16 zero;
+	__u16 vlan;
 	__u32 generation;
 };
 

@@ -14,10 +14,13 @@ import (
 // a prefix in the set and 0 for an excluded part of a shorter prefix.
 type prefixes struct {
 	m    *ebpf.Map
-	have map[netip.Prefix]uint32 // content of m
+	vlan uint16
+	have map[netip.Prefix]uint32 // content of m for the VLAN
 }
 
-func newPrefixes(m *ebpf.Map) prefixes { return prefixes{m, map[netip.Prefix]uint32{}} }
+func newPrefixes(m *ebpf.Map, vlan uint16) prefixes {
+	return prefixes{m, vlan, map[netip.Prefix]uint32{}}
+}
 
 // mappedIPv4 is the range of IPv6 addresses that represents IPv4. It is always in the map, with the value 0, so that an
 // IPv6 prefix that covers the range does not match IPv4 addresses.
@@ -46,20 +49,14 @@ func (p *prefixes) replaceWith(want map[netip.Prefix]bool) error {
 			next[w.Masked()] = 1
 		}
 	}
-	for h := range p.have {
-		if _, stays := next[h]; stays {
-			continue
-		}
-		if err := p.m.Delete(makePrefix(h)); err != nil {
-			return err
-		}
-		delete(p.have, h)
+	if err := p.keep(next); err != nil {
+		return err
 	}
 	for w, in := range next {
 		if now, ok := p.have[w]; ok && now == in {
 			continue
 		}
-		if err := p.m.Update(makePrefix(w), in, ebpf.UpdateAny); errors.Is(err, unix.ENOSPC) {
+		if err := p.m.Update(p.key(w), in, ebpf.UpdateAny); errors.Is(err, unix.ENOSPC) {
 			return fmt.Errorf("%w at %d entries: raise Options.MaxPrefixes", ErrFull,
 				p.m.MaxEntries())
 		} else if err != nil {
@@ -70,12 +67,26 @@ func (p *prefixes) replaceWith(want map[netip.Prefix]bool) error {
 	return nil
 }
 
-func makePrefix(p netip.Prefix) *steerPrefix {
-	k := &steerPrefix{Bits: uint32(p.Bits())}
-	if p.Addr().Is4() {
+// keep deletes the prefixes that are not in next.
+func (p *prefixes) keep(next map[netip.Prefix]uint32) error {
+	for h := range p.have {
+		if _, stays := next[h]; stays {
+			continue
+		}
+		if err := p.m.Delete(p.key(h)); err != nil {
+			return err
+		}
+		delete(p.have, h)
+	}
+	return nil
+}
+
+func (p *prefixes) key(of netip.Prefix) *steerPrefix {
+	k := &steerPrefix{Bits: uint32(32 + of.Bits()), Vlan: uint32(p.vlan)}
+	if of.Addr().Is4() {
 		k.Bits += 96
 	}
-	b := p.Addr().As16()
+	b := of.Addr().As16()
 	for i := range k.Address.Word {
 		k.Address.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
@@ -84,18 +95,17 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 
 // SetLocal sets the addresses of this host, which listeners of any address serve. It replaces those of the last call.
 // By default no address is set. Error: [ErrFull]; some of addrs are missing then.
-func (s *Steering) SetLocal(addrs []netip.Prefix) error {
-	return s.changeSettings("local addresses", func() error {
-		return errors.Join(s.local.replace(addrs), s.bumpGeneration())
+func (v *VLAN) SetLocal(addrs []netip.Prefix) error {
+	return v.changeSettings("local addresses", func() error {
+		return errors.Join(v.local.replace(addrs), v.bumpGeneration())
 	})
 }
 
-// changeSettings runs f, which changes the settings of the program, with the lock held. what names the setting in
-// errors.
-func (s *Steering) changeSettings(what string, f func() error) error {
-	return s.whileOpen(func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+// changeSettings runs f, which changes the settings of the VLAN, with the lock held. what names the setting in errors.
+func (v *VLAN) changeSettings(what string, f func() error) error {
+	return v.s.whileOpen(func() error {
+		v.s.mu.Lock()
+		defer v.s.mu.Unlock()
 		return f()
 	}, "%s", what)
 }
@@ -103,66 +113,67 @@ func (s *Steering) changeSettings(what string, f func() error) error {
 // SetPeers limits listeners to peers in the prefixes from: segments to listeners from other addresses are dropped as
 // [DropPeer]. Flows are not affected. An empty list allows all peers, which is the default. Error: [ErrFull]; some of
 // from are missing then.
-func (s *Steering) SetPeers(from []netip.Prefix) error {
-	return s.changeSettings("peers", func() error {
+func (v *VLAN) SetPeers(from []netip.Prefix) error {
+	return v.changeSettings("peers", func() error {
 		if len(from) == 0 {
-			return errors.Join(s.setOnlyPeers(0), s.peers.replace(nil))
+			return errors.Join(v.setOnlyPeers(0), v.peers.replace(nil))
 		}
-		if err := s.peers.replace(from); err != nil {
+		if err := v.peers.replace(from); err != nil {
 			return err
 		}
-		return s.setOnlyPeers(1)
+		return v.setOnlyPeers(1)
 	})
 }
 
 // SetProtected sets the addresses whose connections IPsec protects: segments in the clear from there are dropped as
 // [DropClear] if they match a flow or listener. A prefix with the value false is an exception from shorter ones.
 // Error: [ErrFull]; some prefixes are missing then.
-func (s *Steering) SetProtected(from map[netip.Prefix]bool) error {
-	return s.changeSettings("protected addresses", func() error {
-		if s.settings.Protect = 0; len(from) > 0 {
-			s.settings.Protect = 1
+func (v *VLAN) SetProtected(from map[netip.Prefix]bool) error {
+	return v.changeSettings("protected addresses", func() error {
+		if v.settings.Protect = 0; len(from) > 0 {
+			v.settings.Protect = 1
 		}
-		return errors.Join(s.protected.replaceWith(from), s.writeSettings())
+		return errors.Join(v.protected.replaceWith(from), v.writeSettings())
 	})
 }
 
 // SetMAC sets the Ethernet address of the interface: listeners claim no frames to other addresses. [Steering.Attach]
 // sets it first.
-func (s *Steering) SetMAC(mac [6]byte) error {
-	return s.changeSettings("Ethernet address", func() error { return s.setMAC(mac) })
+func (v *VLAN) SetMAC(mac [6]byte) error {
+	return v.changeSettings("Ethernet address", func() error { return v.setMAC(mac) })
 }
 
 // setMAC is SetMAC with the lock held.
-func (s *Steering) setMAC(mac [6]byte) error {
-	for i := range s.settings.Mac.Word {
-		s.settings.Mac.Word[i] = binary.NativeEndian.Uint16(mac[2*i:])
+func (v *VLAN) setMAC(mac [6]byte) error {
+	for i := range v.settings.Mac.Word {
+		v.settings.Mac.Word[i] = binary.NativeEndian.Uint16(mac[2*i:])
 	}
-	return s.writeSettings()
+	return v.writeSettings()
 }
 
-func (s *Steering) setOnlyPeers(on uint8) error {
-	s.settings.OnlyPeers = on
-	return s.writeSettings()
+func (v *VLAN) setOnlyPeers(on uint8) error {
+	v.settings.OnlyPeers = on
+	return v.writeSettings()
 }
 
 // bumpGeneration makes the listeners that the program has cached invalid. It is called with the lock held, after a
 // change of listeners or local addresses.
-func (s *Steering) bumpGeneration() error {
-	s.settings.Generation = max(1, s.settings.Generation+1)
-	return s.writeSettings()
+func (v *VLAN) bumpGeneration() error {
+	v.s.generation = max(1, v.s.generation+1)
+	v.settings.Generation = v.s.generation
+	return v.writeSettings()
 }
 
 // setTick sets the length of the kernel's tick, the resolution of its coarse clocks.
-func (s *Steering) setTick() error {
+func (v *VLAN) setTick() error {
 	var tick unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
 		return fmt.Errorf("the kernel's tick: %w", err)
 	}
-	s.settings.TickNs = uint32(tick.Nano())
-	return s.writeSettings()
+	v.settings.TickNs = uint32(tick.Nano())
+	return v.writeSettings()
 }
 
-func (s *Steering) writeSettings() error {
-	return s.objs.Settings.Update(uint32(0), &s.settings, ebpf.UpdateAny)
+func (v *VLAN) writeSettings() error {
+	return v.s.objs.Settings.Update(uint32(v.id), &v.settings, ebpf.UpdateAny)
 }

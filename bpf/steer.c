@@ -3,7 +3,7 @@
 //
 // steer.c: redirects the engine's TCP segments to its AF_XDP sockets and passes everything else to the kernel.
 //
-//   frame -> Ethernet without VLAN -> IPv4 | IPv6 -> TCP -> exact flow, else listener -> socket of the rx queue
+//   frame -> Ethernet, or our VLAN -> IPv4 | IPv6 -> TCP -> exact flow, else listener -> socket of the rx queue
 //                                                    (a SYN: its listener's limit, then the flow)
 //                                                 -> later fragment -> where its first fragment went
 //                                                 -> ICMP error     -> where the quoted packet would go
@@ -30,9 +30,10 @@
 // Flows claim such frames: the four-tuple is unique, the engine checks the Ethernet address itself, and after a change of the
 // interface's address the kernel must not answer RST before this program has the new one.
 //
-// The kernel keeps frames with a VLAN tag, except the tag of VLAN 0, which carries only a priority. A device that strips tags
-// before XDP hides them: that offload must be off where there are VLANs. The kernel keeps segments behind AH, which only the
-// kernel can authenticate, ESP packets of SAs that the engine does not claim, and frames whose headers are truncated or
+// Claims and settings belong to one VLAN, or to frames without one. The tag of VLAN 0 carries only a priority. The kernel keeps
+// frames of VLANs without settings, of VLANs within VLANs, and with service tags (802.1ad). A device that strips tags before XDP
+// hides them: that offload must be off where there are VLANs. The kernel keeps segments behind AH, which only the kernel can
+// authenticate, ESP packets of SAs that the engine does not claim, and frames whose headers are truncated or
 // inconsistent. If such a frame belongs to a claimed connection, for example because its first fragment ends inside the TCP
 // header, the kernel answers RST.
 //
@@ -53,8 +54,9 @@ const char license_text[] SEC("license") = "Apache-2.0";
 // A frame. Offsets count from its first byte.
 struct frame {
 	struct xdp_md *ctx;
-	const struct settings *settings;
+	const struct settings *settings; /* of its VLAN */
 	__u32 first_buffer; /* bytes in the first buffer, which holds most frames whole */
+	__u32 vlan;
 };
 
 enum part { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
@@ -226,10 +228,10 @@ static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __
 	return is_extension(d->protocol) ? OUTCOME_PASS_EXTENSION_DEPTH : UNDECIDED;
 }
 
-// contains reports whether one of the prefixes contains a.
-static inline_always int contains(void *prefixes, const struct address *a)
+// contains reports whether one of the prefixes for the VLAN of the frame contains a.
+static inline_always int contains(const struct frame *f, void *prefixes, const struct address *a)
 {
-	struct prefix key = {.bits = 128, .address = *a};
+	struct prefix key = {.bits = 32 + 128, .vlan = f->vlan, .address = *a};
 	__u32 *in = bpf_map_lookup_elem(prefixes, &key);
 	return in && *in;
 }
@@ -243,9 +245,9 @@ static inline_always int is_to_our_mac(const struct frame *f)
 }
 
 // find_listener looks up the listener of a local address and port.
-static inline_always enum outcome find_listener(const struct address *local, __be16 port)
+static inline_always enum outcome find_listener(const struct frame *f, const struct address *local, __be16 port)
 {
-	struct listener_key listener = {.local = *local, .port = port};
+	struct listener_key listener = {.local = *local, .port = port, .vlan = f->vlan};
 	if (bpf_map_lookup_elem(&listeners, &listener))
 		return OUTCOME_LISTENER;
 	if (is_mapped_ipv4(local)) {
@@ -255,14 +257,14 @@ static inline_always enum outcome find_listener(const struct address *local, __b
 	}
 	if (!bpf_map_lookup_elem(&listeners, &listener))
 		return OUTCOME_PASS_NO_MATCH;
-	return contains(&local_prefixes, local) ? OUTCOME_LISTENER : OUTCOME_PASS_NOT_LOCAL;
+	return contains(f, &local_prefixes, local) ? OUTCOME_LISTENER : OUTCOME_PASS_NOT_LOCAL;
 }
 
 // must_be_protected reports whether segments from a remote address must be protected by IPsec: the program drops them in
 // the clear.
 static inline_always int must_be_protected(const struct frame *f, const struct address *remote)
 {
-	return f->settings->protect && contains(&must_protect, remote);
+	return f->settings->protect && contains(f, &must_protect, remote);
 }
 
 // decide_listener decides on a segment that belongs to no flow, without rate limits.
@@ -277,13 +279,14 @@ static inline_always enum outcome decide_listener(const struct frame *f, const s
 	struct cached_listener *known = bpf_map_lookup_elem(&listener_cache, &index);
 	if (!known)
 		return OUTCOME_PASS_NO_MATCH; /* impossible, but the verifier requires the check */
-	if (known->generation != generation || known->port != port || !same_address(&known->local, local)) {
-		enum outcome o = find_listener(local, port);
+	if (known->generation != generation || known->port != port || known->vlan != f->vlan ||
+	    !same_address(&known->local, local)) {
+		enum outcome o = find_listener(f, local, port);
 		if (o != OUTCOME_LISTENER)
 			return o;
-		*known = (struct cached_listener){.local = *local, .port = port, .generation = generation};
+		*known = (struct cached_listener){.local = *local, .port = port, .vlan = f->vlan, .generation = generation};
 	}
-	if (f->settings->only_peers && !contains(&peers, remote))
+	if (f->settings->only_peers && !contains(f, &peers, remote))
 		return OUTCOME_DROP_PEER;
 	if (must_be_protected(f, remote))
 		return OUTCOME_DROP_CLEAR;
@@ -291,9 +294,10 @@ static inline_always enum outcome decide_listener(const struct frame *f, const s
 }
 
 // find_flow returns the flow of a four-tuple, or 0. Its value is 1 until the flow's first segment arrives, then 0.
-static inline_always __u32 *find_flow(const struct address *local, const struct address *remote, struct ports port)
+static inline_always __u32 *find_flow(const struct frame *f, const struct address *local, const struct address *remote,
+				      struct ports port)
 {
-	struct flow_key flow = {.local = *local, .remote = *remote, .port = port};
+	struct flow_key flow = {.local = *local, .remote = *remote, .port = port, .vlan = f->vlan};
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
@@ -461,7 +465,7 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	enum outcome o = syn ? decide_syn(f, d, tcp) : UNDECIDED;
 	if (o == OUTCOME_DROP_SYN)
 		return o;
-	__u32 *flow = find_flow(&d->dst, &d->src, tcp->port);
+	__u32 *flow = find_flow(f, &d->dst, &d->src, tcp->port);
 	if (flow) {
 		if (must_be_protected(f, &d->src))
 			return OUTCOME_DROP_CLEAR;
@@ -478,8 +482,9 @@ static inline_always int is_claimable(const struct datagram *d)
 	return d->protocol == PROTO_TCP || d->protocol == PROTO_ESP;
 }
 
-static inline_always void fill_fragment_key(struct fragment_key *key, const struct datagram *d)
+static inline_always void fill_fragment_key(struct fragment_key *key, const struct frame *f, const struct datagram *d)
 {
+	key->vlan = f->vlan;
 	key->src = d->src;
 	key->dst = d->dst;
 	key->id = d->id;
@@ -490,7 +495,7 @@ static inline_always void fill_fragment_key(struct fragment_key *key, const stru
 static inline_always enum outcome steer_later_fragment(const struct frame *f, const struct datagram *d)
 {
 	struct fragment_key key;
-	fill_fragment_key(&key, d);
+	fill_fragment_key(&key, f, d);
 	__u64 *first_at = bpf_map_lookup_elem(&fragments, &key);
 	return first_at && now_ns(f) - *first_at < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
 }
@@ -500,7 +505,7 @@ static inline_always enum outcome steer_later_fragment(const struct frame *f, co
 static inline_always void remember_first_fragment(const struct frame *f, const struct datagram *d, int claimed)
 {
 	struct fragment_key key;
-	fill_fragment_key(&key, d);
+	fill_fragment_key(&key, f, d);
 	if (claimed) {
 		__u64 now = now_ns(f);
 		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
@@ -510,9 +515,9 @@ static inline_always void remember_first_fragment(const struct frame *f, const s
 }
 
 // find_sa returns the value in the map of SAs for an IPsec packet, or 0.
-static inline_always __u32 *find_sa(const struct datagram *d, __be32 spi)
+static inline_always __u32 *find_sa(const struct frame *f, const struct datagram *d, __be32 spi)
 {
-	struct sa_key sa = {.dst = d->dst, .src = d->src, .spi = spi};
+	struct sa_key sa = {.dst = d->dst, .src = d->src, .spi = spi, .vlan = f->vlan};
 	return bpf_map_lookup_elem(&sas, &sa);
 }
 
@@ -549,9 +554,9 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 	if (!same_address(&q.src, &d->dst))
 		return OUTCOME_PASS_NOT_TCP;
 	if (q.protocol == PROTO_ESP)
-		return find_sa(&q, *(__be32 *)port) ? OUTCOME_ICMP : OUTCOME_PASS_NOT_TCP;
+		return find_sa(f, &q, *(__be32 *)port) ? OUTCOME_ICMP : OUTCOME_PASS_NOT_TCP;
 	struct ports reversed = {.src = port->dst, .dst = port->src};
-	if (find_flow(&q.src, &q.dst, reversed))
+	if (find_flow(f, &q.src, &q.dst, reversed))
 		return OUTCOME_ICMP;
 	if (decide_listener(f, &q.src, &q.dst, reversed.dst) != OUTCOME_LISTENER)
 		return OUTCOME_PASS_NOT_TCP;
@@ -565,7 +570,7 @@ static inline_always enum outcome steer_esp(const struct frame *f, const struct 
 	__be32 *spi = header_at(f, d->payload, sizeof(*spi));
 	if (!spi || d->payload + sizeof(*spi) > d->end)
 		return missing_bytes(d->payload, sizeof(*spi), d->end);
-	return find_sa(d, *spi) ? OUTCOME_ESP : OUTCOME_PASS_NOT_TCP;
+	return find_sa(f, d, *spi) ? OUTCOME_ESP : OUTCOME_PASS_NOT_TCP;
 }
 
 // steer_ip decides on a datagram whose IP headers were read.
@@ -584,14 +589,15 @@ static inline_always enum outcome steer_ip(const struct frame *f, const struct d
 	return OUTCOME_PASS_NOT_TCP;
 }
 
-// decide_frame returns the outcome of a frame, and describes its datagram in d.
-static inline_always enum outcome decide_frame(const struct frame *f, struct datagram *d)
+// decide_frame returns the outcome of a frame, describes its datagram in d, and sets its VLAN and settings.
+static inline_always enum outcome decide_frame(struct frame *f, struct datagram *d)
 {
 	struct ethernet *eth = header_at(f, 0, sizeof(*eth));
 	if (!eth) /* some NICs leave the first of several buffers empty */
 		return missing_bytes(0, sizeof(*eth), datagram_end(f, sizeof(*eth), 0));
 	__u32 off = sizeof(*eth);
 	__be16 type = eth->type;
+	__u32 vlan = 0;
 
 	for (int i = 0; type == be16(ETHERTYPE_VLAN) || type == be16(ETHERTYPE_QINQ); i++) {
 		if (i == MAX_VLAN_TAGS)
@@ -599,11 +605,20 @@ static inline_always enum outcome decide_frame(const struct frame *f, struct dat
 		struct vlan_tag *tag = header_at(f, off, sizeof(*tag));
 		if (!tag)
 			return missing_bytes(off, sizeof(*tag), datagram_end(f, off + sizeof(*tag), 0));
-		if (tag->tci & be16(VLAN_ID))
+		__be16 id = tag->tci & be16(VLAN_ID);
+		if (id && (vlan || type != be16(ETHERTYPE_VLAN)))
 			return OUTCOME_PASS_VLAN;
+		vlan |= be16(id);
 		type = tag->type;
 		off += sizeof(*tag);
 	}
+	if (vlan) {
+		const struct settings *set = bpf_map_lookup_elem(&settings, &vlan);
+		if (!set || !set->generation)
+			return OUTCOME_PASS_VLAN;
+		f->settings = set;
+	}
+	f->vlan = f->settings->vlan; /* the same, but the verifier then treats all VLANs alike */
 
 	int v6 = type == be16(ETHERTYPE_IPV6);
 	if (!v6 && type != be16(ETHERTYPE_IPV4))

@@ -20,7 +20,7 @@ type steerCachedListener struct {
 		Word [4]uint32
 	}
 	Port       uint16
-	Zero       uint16
+	Vlan       uint16
 	Generation uint32
 }
 
@@ -39,6 +39,7 @@ type steerFlowKey struct {
 		Src uint16
 		Dst uint16
 	}
+	Vlan uint32
 }
 
 type steerFragmentKey struct {
@@ -52,7 +53,8 @@ type steerFragmentKey struct {
 		Word [4]uint32
 	}
 	Id       uint32
-	Protocol uint32
+	Vlan     uint16
+	Protocol uint16
 }
 
 type steerListenerKey struct {
@@ -62,7 +64,7 @@ type steerListenerKey struct {
 		Word [4]uint32
 	}
 	Port uint16
-	Zero uint16
+	Vlan uint16
 }
 
 type steerListenerLimit struct {
@@ -103,6 +105,7 @@ const (
 type steerPrefix struct {
 	_       structs.HostLayout
 	Bits    uint32
+	Vlan    uint32
 	Address struct {
 		_    structs.HostLayout
 		Word [4]uint32
@@ -119,7 +122,8 @@ type steerSaKey struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
-	Spi uint32
+	Spi  uint32
+	Vlan uint32
 }
 
 type steerSettings struct {
@@ -128,8 +132,10 @@ type steerSettings struct {
 		_    structs.HostLayout
 		Word [3]uint16
 	}
+	Vlan       uint16
 	OnlyPeers  uint8
 	Protect    uint8
+	Zero       uint16
 	Generation uint32
 	TickNs     uint32
 }

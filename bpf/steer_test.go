@@ -41,31 +41,7 @@ func newBench(t testing.TB, socket bool) *bench {
 			t.Error(err)
 		}
 	})
-	for _, l := range []netip.AddrPort{
-		at(local4, listenPort), at(local6, listenPort), at(netip.Addr{}, anyPort),
-		at(netip.IPv4Unspecified(), any4Port), at(netip.IPv6Unspecified(), any6Port),
-	} {
-		if err := s.AddListener(l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(s.SetMAC([6]byte(localMAC)),
-		s.SetLocal(hosts(local4, other4, local6, other6))); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range [][2]netip.AddrPort{
-		{at(local4, flowPort), at(remote4, flowRemote)},
-		{at(local6, flowPort), at(remote6, flowRemote)},
-	} {
-		if err := s.AddFlow(f[0], f[1]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(s.AddSA(remote4, local4, theirSPI), s.AddSA(remote6, local6, theirSPI),
-		s.AddSA(local4, remote4, ourSPI),
-		s.AddSA(local6, remote6, ourSPI)); err != nil {
-		t.Fatal(err)
-	}
+	claim(t, s.VLAN)
 	b := &bench{TB: t, Steering: s}
 	if socket {
 		if err := s.SetSocket(0, newXSK(t)); err != nil {
@@ -73,6 +49,36 @@ func newBench(t testing.TB, socket bool) *bench {
 		}
 	}
 	return b
+}
+
+// claim makes the claims of frames_test.go in a VLAN.
+func claim(t testing.TB, v *VLAN) {
+	t.Helper()
+	for _, l := range []netip.AddrPort{
+		at(local4, listenPort), at(local6, listenPort), at(netip.Addr{}, anyPort),
+		at(netip.IPv4Unspecified(), any4Port), at(netip.IPv6Unspecified(), any6Port),
+	} {
+		if err := v.AddListener(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(v.SetMAC([6]byte(localMAC)),
+		v.SetLocal(hosts(local4, other4, local6, other6))); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range [][2]netip.AddrPort{
+		{at(local4, flowPort), at(remote4, flowRemote)},
+		{at(local6, flowPort), at(remote6, flowRemote)},
+	} {
+		if err := v.AddFlow(f[0], f[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(v.AddSA(remote4, local4, theirSPI), v.AddSA(remote6, local6, theirSPI),
+		v.AddSA(local4, remote4, ourSPI),
+		v.AddSA(local6, remote6, ourSPI)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newXSK(t testing.TB) int {

@@ -1,9 +1,10 @@
 // Package bpf steers the engine's TCP segments to its AF_XDP sockets with an XDP program, and leaves every
 // other frame to the host's kernel.
 //
-// A [Steering] is one loaded program with its maps. It serves one interface, because sockets are identified by the
-// receive queue alone. It is attached through a bpf_link and pins nothing, so the kernel detaches the program and frees
-// the maps when the process ends in any way.
+// A [Steering] is one loaded program with its maps. It serves one interface and its VLANs, because sockets are
+// identified by the receive queue alone. Claims and settings belong to a [VLAN], or to frames without one. It is
+// attached through a bpf_link and pins nothing, so the kernel detaches the program and frees the maps when the process
+// ends in any way.
 //
 // A segment is claimed by a flow, which is an exact four-tuple, else by a listener for its local address and port, else
 // by a listener for any address and that port if the address is one of this host. Fragments follow their first
@@ -40,17 +41,16 @@ type Options struct {
 
 // Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
 type Steering struct {
+	*VLAN               // of the frames without one
 	life   sync.RWMutex // held for reading while objs are used; guards closed
 	closed bool
 	objs   steerObjects
 
 	// guarded by mu
-	mu           sync.Mutex
-	link         link.Link // nil when not attached
-	att          Attachment
-	settings     steerSettings
-	local, peers prefixes
-	protected    prefixes
+	mu         sync.Mutex
+	link       link.Link // nil when not attached
+	att        Attachment
+	generation uint32 // the latest of all VLANs
 }
 
 // Load loads program and maps into the kernel without attaching the program. It needs CAP_BPF, CAP_NET_ADMIN and
@@ -94,11 +94,7 @@ func Load(opts Options) (*Steering, error) {
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
 	}
-	s.local, s.peers = newPrefixes(s.objs.LocalPrefixes), newPrefixes(s.objs.Peers)
-	s.protected = newPrefixes(s.objs.MustProtect)
-	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil), s.protected.replace(nil),
-		s.setTick(),
-		s.bumpGeneration()); err != nil {
+	if s.VLAN, err = s.openVLAN(0); err != nil {
 		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
 	}
 	return s, nil

@@ -113,7 +113,7 @@ func (k *Privileges) steering() (*bpf.Steering, error) {
 		return nil, verbs.ErrClosed
 	}
 	if k.steer != nil {
-		return k.steer, k.steer.RemoveClaims()
+		return k.steer, k.steer.VLAN.Close()
 	}
 	s, err := bpf.Load(bpf.Options{})
 	k.steer = s
