@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/host/vlan"
 )
 
 // ErrUnconfirmed is wrapped by the error of Run when the operator did not confirm in time.
@@ -177,6 +178,7 @@ func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		l, _, _ = vlan.Trunk(l)
 		index, master := l.Attrs().Index, l.Attrs().MasterIndex
 		if slices.ContainsFunc(holders, func(h int) bool {
 			return h == index || h == master || parentOf(h) == index

@@ -69,10 +69,10 @@ func TestDeviceFails(t *testing.T) {
 			t.Cleanup(func() { tn.Close() })
 			var broken atomic.Bool
 			d, socket := daemonOn(t)
-			o := d.opener
-			o.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-				return &brittle{p, &broken}, nil
-			}
+			o := device.Opener{Config: d.opener.Config, Peers: d.peers, Log: d.log,
+				Wrap: func(_ int, p ring.Port) (ring.Port, error) {
+					return &brittle{p, &broken}, nil
+				}}
 			var v *device.Device
 			if err := tn.A.Do(func() (err error) {
 				v, err = o.Open(config.Interface{Name: "eth0", Transport: config.TransportXDP,

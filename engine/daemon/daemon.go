@@ -117,8 +117,8 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d.peers = budget.NewPeers(func(a netip.Addr) budget.PeerRule {
 		return device.PeerRule(d.cfg.Load(), a)
 	})
-	d.opener = device.Opener{Config: d.cfg.Load, Peers: d.peers, Log: d.log,
-		FollowSAs: o.FollowSAs}
+	d.opener.Config, d.opener.Peers, d.opener.Log = d.cfg.Load, d.peers, d.log
+	d.opener.FollowSAs = o.FollowSAs
 	d.exports = export.NewSet(host{d}, d.log)
 	d.setLevel()
 	d.setUserBounds(cfg)

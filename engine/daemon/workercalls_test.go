@@ -44,7 +44,7 @@ func (w workerThreads) WithAttrs([]slog.Attr) slog.Handler { return w }
 
 func (w workerThreads) Handle(_ context.Context, r slog.Record) error {
 	stack := string(debug.Stack())
-	if strings.Contains(stack, ".(*worker).turnLoop") ||
+	if strings.Contains(stack, ".(*thread).turnLoop") ||
 		strings.Contains(stack, ".(*worker).workLoop") {
 		if _, known := w.all.LoadOrStore(unix.Gettid(), true); !known {
 			runtime.LockOSThread()

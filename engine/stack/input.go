@@ -97,6 +97,17 @@ func vlanOf(e *ip.Ethernet) int {
 	return vid
 }
 
+// VLANOf returns the VLAN of the frame that begins with b, or 0 for none. It returns false for frames that no stack
+// accepts: malformed ones, nested VLANs and service tags.
+func VLANOf(b []byte) (vlan uint16, ok bool) {
+	var e ip.Ethernet
+	if _, err := e.Decode(b); err != nil {
+		return 0, false
+	}
+	id := vlanOf(&e)
+	return uint16(id), id >= 0
+}
+
 // flat returns pieces as one, copied if there are several.
 func (s *Stack) flat(pieces [][]byte) []byte {
 	if len(pieces) == 1 {

@@ -12,6 +12,8 @@ type Transport struct {
 	Daemon    bool   // the device belongs to a daemon
 	Interface string // its current name
 	Ifindex   int    // zero on kernel sockets
+	Trunk     string // name of the interface whose sockets a VLAN uses; otherwise empty
+	VLAN      int    // its identifier; 0 if the device is no VLAN, or does not use the sockets of its parent
 	XDPMode   string // "native" or "generic"
 	Transmit  string // "xdp" or "packet-gso"
 	Way       string // how segments are sent now, their packet size, and why; empty on kernel sockets

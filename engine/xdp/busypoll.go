@@ -27,25 +27,25 @@ var errNotPolled = errors.New("not configured (poll_nic)")
 
 // pollQueue makes the worker of a queue poll its NAPI instance if Config.PollNIC requests it. Otherwise, or if that is
 // not possible, interrupts are used, and the status says why. The caller's thread is in the namespace of the interface.
-func (x *driver) pollQueue(sock *ring.Socket) {
+func (t *trunk) pollQueue(sock *ring.Socket) {
 	err := errNotPolled
-	if x.cfg.PollNIC {
-		err = x.startPolling(sock)
+	if t.cfg.PollNIC {
+		err = t.startPolling(sock)
 	}
 	if err == nil {
-		x.polling.queues++
-	} else if x.polling.why == nil {
-		x.polling.why = err
+		t.polling.queues++
+	} else if t.polling.why == nil {
+		t.polling.why = err
 	}
 }
 
-func (x *driver) startPolling(sock *ring.Socket) error {
+func (t *trunk) startPolling(sock *ring.Socket) error {
 	id := sock.NAPI()
 	if id == 0 {
 		return errors.New("the AF_XDP socket has no NAPI ID: " +
 			"the driver does not report one, or Linux is older than 6.14")
 	}
-	if err := x.startRestorer(); err != nil {
+	if err := t.startRestorer(); err != nil {
 		return err
 	}
 	before, err := ring.QueryNAPI(id)
@@ -54,7 +54,7 @@ func (x *driver) startPolling(sock *ring.Socket) error {
 	}
 	n := before
 	n.DeferHardIRQs, n.GROFlushTimeout = deferrals, uint64(flushTimeout)
-	if err := x.restorer.Change(before, n); err != nil {
+	if err := t.restorer.Change(before, n); err != nil {
 		return err
 	}
 	if err := sock.BusyPoll(deferrals); err != nil {
@@ -66,17 +66,17 @@ func (x *driver) startPolling(sock *ring.Socket) error {
 // enableGRO gives the queues of a veth NAPI instances in generic mode. Without them, frames that the peer sends in
 // small segments pass through the backlog of whichever processor sends: they are not merged, and a sender that changes
 // processors reorders them.
-func (x *driver) enableGRO() error {
-	if err := x.startRestorer(); err != nil {
+func (t *trunk) enableGRO() error {
+	if err := t.startRestorer(); err != nil {
 		return err
 	}
-	return x.restorer.EnableGRO(x.att.Ifindex)
+	return t.restorer.EnableGRO(t.att.Ifindex)
 }
 
 // startRestorer starts the process that restores settings, once.
-func (x *driver) startRestorer() (err error) {
-	if x.restorer == nil {
-		x.restorer, err = napi.Start()
+func (t *trunk) startRestorer() (err error) {
+	if t.restorer == nil {
+		t.restorer, err = napi.Start()
 	}
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,9 +17,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/host/localaddr"
-	"xwarp/engine/host/napi"
 	"xwarp/engine/host/neigh"
-	"xwarp/engine/host/netspace"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/internal/core"
@@ -77,7 +74,7 @@ type Config struct {
 	// IPsec configures ESP protection. Nil means none. With it all connections between two hosts use one worker.
 	IPsec *IPsecConfig
 	// Privileges, if set, keeps the program and spare sockets, so that the interface can be reopened without
-	// privileges. The caller closes it after the device.
+	// privileges. The devices of an interface and its VLANs need the same one. The caller closes it after the devices.
 	Privileges *Privileges
 	// Wrap, if set, decorates the port of each queue, for captures, traces and fault injection.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
@@ -106,11 +103,14 @@ type Device struct {
 }
 
 type driver struct {
+	*trunk
+	shares  *Privileges // with which devices this one shares the trunk
 	base    core.Base
 	cfg     Config
-	ns      *netspace.Space
-	steer   *bpf.Steering
-	att     bpf.Attachment
+	ifindex int       // of Config.Interface
+	vlan    uint16    // 0: the device has the trunk's untagged frames
+	noTrunk error     // why a VLAN does not use the sockets of its parent; otherwise nil
+	claims  *bpf.VLAN // of the steering program
 	neigh   *neigh.Resolver
 	hops    hopUsers
 	waiters hopWaiters
@@ -118,32 +118,27 @@ type driver struct {
 	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or its replacement by SetAllow
 	// loopback carries the connections to addresses of this host.
 	loopback *sockets.Driver
-	auto     bool              // Config.Transmit was TransmitAuto
-	veth     bool              // the interface is a veth
 	ipsec    *ipsecState       // nil without Config.IPsec
 	watches  []*netwatch.Watch // all watches of the kernel's configuration
 	workers  []*worker
 	mac      [6]byte
-	socket   ring.Info // of the first queue
-	polling  busyPolling
-	restorer *napi.Restorer // nil until a setting is changed
-	secret   [16]byte       // shared by all stacks: a connection may move between them before it is established
+	secret   [16]byte // shared by all stacks: a connection may move between them before it is established
 	owners   owners
 	link     linkState
 	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
 	relays       []*worker
-	following    sync.WaitGroup // watchQueues
-	found        int            // number of receive queues when the device was opened
-	closing      atomic.Bool    // Close was called
-	last         []QueueStats   // counters at Close
-	lastSteering bpf.Counts     // counters at Close
+	closing      atomic.Bool  // Close was called
+	detached     atomic.Bool  // Detach was called: claims are gone
+	last         []QueueStats // counters at Close
+	lastSteering bpf.Counts   // counters at Close
 }
 
 // Open attaches the steering program to an interface in the calling thread's network namespace and starts a worker for
-// each queue. Frames that no listener or connection claims go to the host's kernel. Open needs CAP_NET_ADMIN,
-// CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in a network namespace other than the process's. It fails
-// with EPERM without them, ENODEV if there is no such interface, EBUSY if another program uses it or a queue, EINVAL
-// for an invalid configuration, and ErrSpent. The text of the error says what to do.
+// each queue. A VLAN of a network card uses the program, the sockets and the threads of the card; if Privileges is that
+// of another device of the card, they are shared. Frames that no listener or connection claims go to the host's kernel.
+// Open needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in a network namespace other than
+// the process's. It fails with EPERM without them, ENODEV if there is no such interface, EBUSY if another program uses
+// it or a queue, EINVAL for an invalid configuration, and ErrSpent. The text of the error says what to do.
 func Open(cfg Config) (d *Device, err error) {
 	if home := cfg.Privileges.space(); home != nil { // the previous namespace of the interface
 		e := home.Do(func() error { d, err = openHere(cfg); return nil })
@@ -185,49 +180,15 @@ func openHere(cfg Config) (*Device, error) {
 	}
 	b := core.NewBase(cfg.Options)
 	x := &driver{base: b, cfg: cfg, link: linkState{asked: asked},
-		mac: [6]byte(nic.Attrs().HardwareAddr), secret: core.RandomKey()}
+		mac: [6]byte(nic.Attrs().HardwareAddr), ifindex: nic.Attrs().Index,
+		secret: core.RandomKey()}
 	d := b.Start(x)
 	if err := x.openInterface(nic); err != nil {
 		x.Close()
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
-	if x.att.NativeErr != nil {
-		b.Log().Warn("generic XDP: slower than native",
-			"interface", cfg.Interface, "because", x.att.NativeErr)
-	}
-	if x.veth && x.att.Mode == bpf.ModeGeneric {
-		if err := x.enableGRO(); err != nil {
-			b.Log().Warn("cannot turn on GRO: frames of a veth peer may arrive out of order",
-				"interface", cfg.Interface, "error", err,
-				"next", "ethtool -K "+cfg.Interface+" gro on")
-		}
-	}
-	if x.att.Mode == bpf.ModeGeneric && !x.veth {
-		x.warnOfMerging(nic)
-	}
-	if why := x.socket.NoZeroCopy; why != nil {
-		b.Log().Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
-			"because", why)
-	}
-	if why := x.socket.Fault; why != nil {
-		b.Log().Warn("zero-copy on a faulty driver: received data may be corrupt",
-			"interface", cfg.Interface, "because", why,
-			"next", `ring_mode = "auto"`)
-	}
-	for i, w := range x.workers {
-		cpu := -1
-		if i < len(cfg.CPUs) {
-			cpu = cfg.CPUs[i]
-		}
-		if f, q := cfg.Consumer, x.cfg.Queues[i]; f != nil {
-			w.consumer = func() bool { return f(q) }
-		}
-		go w.runThread(cpu, x.cfg.BusyPoll)
-	}
+	x.startThreads()
 	go b.WatchLoop()
-	if len(cfg.Queues) == 0 {
-		x.following.Go(x.watchQueues)
-	}
 	return &Device{d, x}, nil
 }
 
@@ -344,20 +305,30 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
 
 func (x *driver) Describe() verbs.Transport {
+	trunk := ""
+	if x.vlan != 0 {
+		trunk = x.linkName()
+	}
 	return verbs.Transport{
-		Name: "xdp", Interface: x.ifname(), Ifindex: x.att.Ifindex, XDPMode: x.att.Mode.String(),
+		Name: "xdp", Interface: x.ifname(), Ifindex: x.ifindex, XDPMode: x.att.Mode.String(),
 		Transmit: string(x.cfg.Transmit), Way: x.way(), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
-		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: x.att.NativeErr,
+		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: cmp.Or(x.noTrunk, x.att.NativeErr),
+		Trunk: trunk, VLAN: int(x.vlan),
 		NoZeroCopy: x.socket.NoZeroCopy, BusyPoll: x.polling.String(),
 	}
 }
 
 func (x *driver) Do(f func() error) error { return x.ns.Do(f) }
 
+// Detach implements driver. The other devices of the trunk keep their frames.
 func (x *driver) Detach() error {
-	if x.steer == nil {
+	switch {
+	case x.trunk == nil:
 		return nil
+	case x.isAlone():
+		return x.steer.Detach()
 	}
-	return x.steer.Detach()
+	x.detached.Store(true)
+	return x.claims.Close()
 }

@@ -3,13 +3,13 @@ package xdp
 import (
 	"xwarp/bpf"
 	"xwarp/engine/host/netwatch"
-	"xwarp/engine/internal/core"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/tcp"
 )
 
-// Stats are the counters of a device on AF_XDP.
+// Stats are the counters of a device on AF_XDP. Those of the steering program and of the sockets, which an interface
+// and its VLANs share, are reported by the first of these devices only.
 type Stats struct {
 	Queues   []QueueStats // of the workers
 	Steering bpf.Counts   // frames on all queues, by outcome of the steering program
@@ -31,8 +31,11 @@ type QueueStats struct {
 }
 
 func (w *worker) stats() QueueStats {
-	return QueueStats{Queue: w.Queue, Stack: w.stk.Stats(), Listen: w.stk.Listened(),
-		Ring: w.port.Stats()}
+	s := QueueStats{Queue: w.Queue, Stack: w.stk.Stats(), Listen: w.stk.Listened()}
+	if all := *w.thread.workers.Load(); len(all) == 0 || all[0] == w {
+		s.Ring = w.port.Stats()
+	}
+	return s
 }
 
 // collectStats returns the counters of all workers, or the final ones after Close.
@@ -46,14 +49,6 @@ func (x *driver) collectStats() (list []QueueStats, err error) {
 		}
 	}
 	return list, nil
-}
-
-// counters returns the counters of the workers after they have ended.
-func (x *driver) counters() (list []QueueStats) {
-	for _, w := range x.all() {
-		core.Attempt(func() { list = append(list, w.stats()) }) // the worker may have ended with a panic
-	}
-	return list
 }
 
 // Stats returns the counters. Those of different workers are read at slightly different times. After Close it returns
@@ -70,7 +65,9 @@ func (d *Device) Stats() (s Stats, err error) {
 		s.Steering = x.lastSteering
 		return s, nil
 	}
-	s.Steering, err = x.steer.Counters()
+	if x.isFirst(x) {
+		s.Steering, err = x.steer.Counters()
+	}
 	return s, err
 }
 

@@ -81,7 +81,7 @@ func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	c := i.x.cfg.IPsec
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	m := ipsec.New(ipsec.Config{Rules: i.rules, Window: c.Window, Kernel: i, Steering: i.x.steer,
+	m := ipsec.New(ipsec.Config{Rules: i.rules, Window: c.Window, Kernel: i, Steering: i.x.claims,
 		Random: core.RandomSeed, Failed: i.note, Log: i.x.base.Log(),
 		Owns: func(local, remote netip.Addr) bool {
 			return i.owner(core.FromNetip(local), core.FromNetip(remote)) == w
@@ -127,7 +127,7 @@ func (i *ipsecState) follow(workers []*worker) (err error) {
 	}
 	i.workers = workers
 	c := i.x.cfg.IPsec
-	if err := i.x.steer.SetProtected(ipsec.Protected(c.Rules)); err != nil {
+	if err := i.x.claims.SetProtected(ipsec.Protected(c.Rules)); err != nil {
 		return err
 	}
 	follow := c.Follow
@@ -277,5 +277,5 @@ func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 			return nil
 		}))
 	}
-	return ended, errors.Join(err, i.x.steer.SetProtected(ipsec.Protected(rules)))
+	return ended, errors.Join(err, i.x.claims.SetProtected(ipsec.Protected(rules)))
 }

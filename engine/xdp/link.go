@@ -12,7 +12,6 @@ import (
 	"xwarp/engine/host/localaddr"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/stack"
-	"xwarp/ring"
 )
 
 // ErrGone is wrapped by the error of a device whose network interface was removed or moved to another network
@@ -94,7 +93,7 @@ func (x *driver) onLocalChange(s *localaddr.State) error {
 			x.noteMissing(w, left)
 		})
 	}
-	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
+	return errors.Join(x.claims.SetMAC(s.MAC), x.claims.SetLocal(s.Addrs))
 }
 
 // logLinkChange counts and logs the differences between was and s.
@@ -229,46 +228,3 @@ func (x *driver) noteMissing(w *worker, left []netip.Addr) {
 
 // maxMissing is the maximum number of addresses in Link.Missing.
 const maxMissing = 64
-
-// watchQueues checks, until the device is closed, whether the number of receive queues has changed.
-func (x *driver) watchQueues() {
-	t := time.NewTicker(lookAtQueues)
-	defer t.Stop()
-	last := x.found
-	for {
-		select {
-		case <-x.base.Closing():
-			return
-		case <-x.base.Failed():
-			return
-		case <-t.C:
-		}
-		n := x.receiveQueues()
-		if n == last || n == 0 {
-			continue
-		}
-		if last > 0 {
-			x.link.mu.Lock()
-			x.link.now.Queues++
-			x.link.mu.Unlock()
-			x.relayQueues(last, n)
-		}
-		last = n
-	}
-}
-
-// receiveQueues returns the number of receive queues of the interface, or 0 if it is unknown now.
-func (x *driver) receiveQueues() (n int) {
-	err := x.ns.Do(func() (err error) {
-		n, err = ring.ReceiveQueues(x.att.Ifindex, ring.MaxQueues)
-		return err
-	})
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// lookAtQueues is the interval of watchQueues, which must poll because the kernel does not announce changes. Until then
-// frames on a new queue are lost, and TCP retransmits them.
-const lookAtQueues = time.Second

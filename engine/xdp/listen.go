@@ -66,7 +66,7 @@ func (x *driver) listenAt(port heldPort, cfg *stack.ListenConfig,
 		}
 	}
 	if err == nil {
-		err = x.steer.AddListener(at)
+		err = x.claims.AddListener(at)
 	}
 	if err != nil {
 		l.stop()
@@ -89,7 +89,7 @@ func (l *listener) Close() error {
 	if l.x.closing.Load() { // the steering program may belong to another device by now
 		return l.heldPort.Close()
 	}
-	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
+	if err := l.x.claims.RemoveListener(l.Addr()); err != nil && !l.x.detached.Load() {
 		l.x.base.Log().Warn("cannot remove a closed port from the XDP program: its frames go to xwarp until the device closes",
 			"local", l.Addr(), "error", err)
 	}

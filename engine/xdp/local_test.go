@@ -112,7 +112,7 @@ func TestQueueLosesSocket(t *testing.T) {
 	var fd int
 	underWritesOf(t, func(c *xdp.Config) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-			fd = p.(*ring.Socket).Fd() // of the device opened last
+			fd = xdp.PortOf(p).(*ring.Socket).Fd() // of the device opened last
 			return p, nil
 		}
 	}, func(to *xdp.Device, _ *topo.Net) {

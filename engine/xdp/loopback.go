@@ -79,7 +79,7 @@ func (x *driver) listenLocal(want netip.AddrPort) (*listenedPort, error) {
 // setAllow replaces the addresses that listeners serve, on the wire and on lo.
 func (x *driver) setAllow(from []netip.Prefix) error {
 	x.allow.Store(&from)
-	return x.steer.SetPeers(from)
+	return x.claims.SetPeers(from)
 }
 
 // allows reports whether listeners serve an address.

@@ -18,64 +18,68 @@ import (
 )
 
 func (x *driver) openInterface(nic netlink.Link) (err error) {
-	link := nic.Attrs().Index
-	if x.ns, err = x.cfg.Privileges.namespace(); err != nil {
+	trunk := nic
+	if trunk, x.vlan, x.noTrunk = trunkOf(nic); x.noTrunk != nil {
+		x.base.Log().Warn("VLAN cannot use the sockets of its parent: slower", "interface",
+			x.cfg.Interface, "because", x.noTrunk)
+	}
+	if err = x.join(trunk); err != nil {
 		return err
 	}
-	x.auto, x.veth = x.cfg.Transmit == TransmitAuto, isVeth(nic)
-	if err := x.cfg.checkTransmit(); err != nil {
-		return err
-	}
-	if x.steer, err = x.cfg.Privileges.steering(); err != nil {
-		return err
-	}
-	if x.neigh, err = neigh.New(link, x.base.Log(), x.onNextHop); err != nil {
+	if x.neigh, err = neigh.New(x.ifindex, x.base.Log(), x.onNextHop); err != nil {
 		return err
 	}
 	x.hops.r = x.neigh
 	x.watches = append(x.watches, x.neigh.Watch())
-	if err := x.setAllow(x.cfg.Allow); err != nil {
-		return err
-	}
-	// A driver may create more receive queues when a program is attached: virtio_net creates one per CPU.
-	if x.att, err = x.steer.Attach(link, x.cfg.attachMode(nic)); err != nil {
-		return attachBusy(err)
-	}
-	if x.auto {
-		x.cfg.Transmit = autoTransmit(x.veth, x.att.Mode == bpf.ModeGeneric)
-	}
-	if err := x.steer.SetProtected(nil); err != nil { // the program may belong to an earlier device
+	if err := errors.Join(x.claims.SetMAC(x.mac), x.setAllow(x.cfg.Allow)); err != nil {
 		return err
 	}
 	x.openIPsec()
-	if err := x.openQueues(link); err != nil {
+	if err := x.openWorkers(); err != nil {
 		return err
 	}
 	if err := x.ipsec.follow(x.workers); err != nil {
 		return err
 	}
 	x.link.room, x.link.mtu = x.mtuRoom(), x.cfg.MTU
-	x.local, err = localaddr.Follow(link, x.base.Log(), x.onLocalChange, x.onInterfaceGone)
+	x.local, err = localaddr.Follow(x.ifindex, x.base.Log(), x.onLocalChange, x.onInterfaceGone)
 	if err != nil {
 		return err
 	}
 	x.watches = append(x.watches, x.local.Watch())
-	if err = x.openLoopback(); err != nil {
-		return err
+	return x.openLoopback()
+}
+
+// openWorkers creates a worker on each thread of the trunk.
+func (x *driver) openWorkers() error {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	for _, t := range x.threads {
+		w, err := x.newWorker(t, x.strayHandler)
+		if err != nil {
+			return err
+		}
+		if f := x.cfg.Consumer; f != nil {
+			w.consumer = func() bool { return f(t.queue) }
+		}
+		x.workers = append(x.workers, w)
+		x.base.AddShard(w.Shard)
 	}
-	// Under auto a reopened interface may need another way to transmit than now.
-	return x.cfg.Privileges.fill(len(x.workers), x.auto || x.cfg.Transmit == TransmitGSO)
+	for _, w := range x.workers { // which need all shards of the device
+		w.thread.addWorker(w)
+	}
+	return nil
 }
 
 // warnOfMerging warns of devices that would merge segments before the interface's generic XDP sees them.
-func (x *driver) warnOfMerging(nic netlink.Link) {
+func (t *trunk) warnOfMerging(nic netlink.Link) {
 	list, err := ethtool.Merging(nic)
 	if err != nil {
 		return // xwarp doctor reports it
 	}
 	for _, m := range list {
-		x.base.Log().Warn("a device below merges received segments: xwarp drops those without a checksum, and peers retransmit",
-			"interface", x.cfg.Interface, "below", m.Device,
+		t.log.Warn("a device below merges received segments: xwarp drops those without a checksum, and peers retransmit",
+			"below", m.Device,
 			"next", fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature))
 	}
 }
@@ -95,61 +99,70 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 // ethernet is the maximum number of bytes before an IP packet: an Ethernet header with two VLAN tags.
 const ethernet = 14 + 8
 
-// openQueue starts the worker of a queue. wait is ring.Config.BindTimeout.
-func (x *driver) openQueue(link, queue int, wait time.Duration) error {
-	sock, err := x.openSocket(queue, wait)
+// openThread opens the socket of a queue, and makes its thread, which does not run yet. wait is
+// ring.Config.BindTimeout.
+func (t *trunk) openThread(queue int, wait time.Duration,
+	wrap func(*ring.Socket) (ring.Port, error)) (*thread, error) {
+	sock, err := t.openSocket(queue, wait)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(x.workers) == 0 {
-		x.socket = sock.Info()
-	}
-	x.pollQueue(sock)
-	port, err := x.transmitPort(sock, link)
+	port, err := wrap(sock)
 	if err != nil {
 		sock.Close()
-		return err
+		return nil, err
 	}
-	w, err := x.newWorker(queue, port, x.strayHandler)
-	if err != nil {
-		return err
+	th, err := newThread(queue, port)
+	if err == nil {
+		err = t.steer.SetSocket(queue, sock.Fd())
 	}
-	x.workers = append(x.workers, w)
-	x.base.AddShard(w.Shard)
-	return x.steer.SetSocket(queue, sock.Fd())
-}
-
-func (x *driver) openSocket(queue int, wait time.Duration) (*ring.Socket, error) {
-	c := ring.Config{
-		Ifindex: x.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
-		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
-		LargeFrames: x.att.Mode == bpf.ModeGeneric,
-		Mode:        x.cfg.RingMode, HugePages: x.cfg.HugePages, BindTimeout: wait,
-	}
-	if x.cfg.Privileges != nil {
-		c.NewSocket = x.cfg.Privileges.takeXDPSocket
-	}
-	return ring.Open(c)
-}
-
-// newWorker creates the worker of a queue. It owns the port, and closes it if it fails.
-func (x *driver) newWorker(queue int, port ring.Port,
-	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
-	if below := port; x.cfg.Wrap != nil {
-		var err error
-		if port, err = x.cfg.Wrap(queue, below); err != nil {
-			below.Close()
-			return nil, err
-		}
-	}
-	w, err := newWorker(port)
 	if err != nil {
 		port.Close()
 		return nil, err
 	}
-	w.Queue = queue
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.threads = append(t.threads, th)
+	return th, nil
+}
+
+// openQueue opens a queue of the configuration.
+func (t *trunk) openQueue(queue int, wait time.Duration) error {
+	_, err := t.openThread(queue, wait, func(sock *ring.Socket) (ring.Port, error) {
+		if len(t.threads) == 0 {
+			t.socket = sock.Info()
+		}
+		t.pollQueue(sock)
+		return t.transmitPort(sock, t.att.Ifindex)
+	})
+	return err
+}
+
+func (t *trunk) openSocket(queue int, wait time.Duration) (*ring.Socket, error) {
+	c := ring.Config{
+		Ifindex: t.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(t.cfg.RxFrames),
+		TxSlots: uint32(t.cfg.TxFrames), TxSlot: ring.SlotFor(t.cfg.MTU + ethernet),
+		LargeFrames: t.att.Mode == bpf.ModeGeneric,
+		Mode:        t.cfg.RingMode, HugePages: t.cfg.HugePages, BindTimeout: wait,
+	}
+	if t.cfg.Privileges != nil {
+		c.NewSocket = t.cfg.Privileges.takeXDPSocket
+	}
+	return ring.Open(c)
+}
+
+// newWorker creates a worker on a thread, which does not serve it yet.
+func (x *driver) newWorker(t *thread,
+	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
+	w := newWorker(t, x.vlan)
+	if x.cfg.Wrap != nil {
+		var err error
+		if w.port, err = x.cfg.Wrap(t.queue, w.lane); err != nil {
+			return nil, err
+		}
+	}
 	cfg := stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU,
+		Port: w.port, MAC: x.mac, MTU: x.cfg.MTU, VLAN: x.vlan,
 		TOS: x.tos(), HopLimit: uint8(x.base.Options().HopLimit),
 		Resolver: x.hops.forWorker(),
 		Steering: flows{x, w}, Peers: x.base.Options().Peers,
@@ -161,19 +174,18 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	if protect != nil {
 		cfg.IPsec = protect
 		if x.cfg.Plain != nil {
-			cfg.Plain = x.cfg.Plain(queue)
+			cfg.Plain = x.cfg.Plain(t.queue)
 		}
 	}
-	w.stk, err = stack.New(cfg)
-	if err != nil {
-		w.closeFiles()
-		port.Close()
-		return nil, err
+	var err error
+	if w.stk, err = stack.New(cfg); err != nil {
+		return nil, errors.Join(err, w.port.Close())
 	}
 	if protect != nil {
 		protect.Use(w.stk)
 	}
 	w.Serving, w.Shard.TCP = w.stk.Serving, ownTCP{w.stk}
+	w.Post(w.RecordGoroutine)
 	return w, nil
 }
 
@@ -196,38 +208,27 @@ func (x *driver) Close() error {
 	if x.local != nil {
 		x.local.Close()
 	}
-	x.following.Wait()
 	if x.loopback != nil {
 		x.loopback.Close()
 	}
-	list := x.all()
-	for _, w := range list {
-		w.stopThread()
+	first := x.trunk != nil && x.isFirst(x) // after a relay that was being added; closing prevents others
+	for _, w := range x.all() {
+		w.stop.Store(true)
+		w.thread.do(func() {
+			core.Attempt(func() { x.last = append(x.last, w.stats()) }) // the worker may have ended with a panic
+			errs = append(errs, w.close())
+		})
 	}
-	x.last = x.counters()
 	x.ipsec.keepCounters()
-	for _, w := range list {
-		errs = append(errs, w.close())
-		w.Shard.CloseMailbox()
-		w.closeFiles()
-	}
 	x.ipsec.forgetKeys()
-	if x.steer != nil {
+	if first {
 		x.lastSteering, _ = x.steer.Counters()
 	}
-	if x.steer != nil && x.cfg.Privileges == nil {
-		errs = append(errs, x.steer.Close())
-	} else if x.steer != nil {
-		errs = append(errs, x.steer.Detach())
+	if x.trunk != nil {
+		errs = append(errs, x.leave())
 	}
 	if x.neigh != nil {
 		x.neigh.Close()
-	}
-	if x.restorer != nil {
-		errs = append(errs, x.ns.Do(x.restorer.Close))
-	}
-	if x.ns != nil && x.cfg.Privileges == nil {
-		x.ns.Close()
 	}
 	return errors.Join(errs...)
 }

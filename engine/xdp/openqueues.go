@@ -14,17 +14,18 @@ import (
 )
 
 // openQueues opens the queues of the configuration, by default all that are free.
-func (x *driver) openQueues(link int) error {
-	wanted, all := x.cfg.Queues, len(x.cfg.Queues) == 0
+func (t *trunk) openQueues() error {
+	link := t.att.Ifindex
+	wanted, all := t.cfg.Queues, len(t.cfg.Queues) == 0
 	if all {
-		wanted = x.allQueues(link)
-		x.found = len(wanted)
+		wanted = t.allQueues(link)
+		t.found = len(wanted)
 	}
 	var served []int
 	var missing error
 	wait := ring.DefaultBindTimeout
 	for _, q := range wanted {
-		err := x.openQueue(link, q, wait)
+		err := t.openQueue(q, wait)
 		if err == nil {
 			served = append(served, q)
 			continue
@@ -34,11 +35,11 @@ func (x *driver) openQueues(link int) error {
 			return err
 		}
 		missing, wait = err, time.Millisecond // the others had as much time to become free
-		x.base.Log().Warn("cannot open receive queue: connections hashed to it will stall",
-			"interface", x.cfg.Interface, "error", err, "next", "stop that process, or steer "+
-				"connections off the queue with ethtool -X "+x.cfg.Interface)
+		t.log.Warn("cannot open receive queue: connections hashed to it will stall",
+			"error", err, "next", "stop that process, or steer "+
+				"connections off the queue with ethtool -X "+t.name)
 	}
-	if x.cfg.Queues = served; len(served) == 0 {
+	if t.cfg.Queues = served; len(served) == 0 {
 		return missing
 	}
 	return nil
@@ -72,20 +73,21 @@ func queueBusy(err error, link, queue int) error {
 }
 
 // queuesCommand returns the command that sets the number of receive queues.
-func (x *driver) queuesCommand(n int) (command string) {
-	x.ns.Do(func() error {
-		command = ethtool.QueuesCommand(x.ifname(), n)
+func (t *trunk) queuesCommand(n int) (command string) {
+	name := t.linkName()
+	t.ns.Do(func() error {
+		command = ethtool.QueuesCommand(name, n)
 		return nil
 	})
 	return command
 }
 
 // allQueues returns the receive queues of the interface.
-func (x *driver) allQueues(link int) (all []int) {
-	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
+func (t *trunk) allQueues(link int) (all []int) {
+	n := ethtool.ReceiveQueues(link, t.name, bpf.DefaultMaxQueues)
 	if n > ring.MaxQueues {
-		x.base.Log().Warn("too many receive queues: connections hashed to unserved queues will stall", "interface", x.cfg.Interface,
-			"queues", n, "served", ring.MaxQueues, "next", ethtool.QueuesCommand(x.cfg.Interface,
+		t.log.Warn("too many receive queues: connections hashed to unserved queues will stall",
+			"queues", n, "served", ring.MaxQueues, "next", ethtool.QueuesCommand(t.name,
 				ring.MaxQueues))
 	}
 	for q := range min(n, ring.MaxQueues) {

@@ -20,9 +20,14 @@ import (
 
 // Privileges holds what only a privileged process can create: the loaded steering program, and unbound sockets. With
 // it, a process that has dropped its privileges can reopen a removed interface when it is back, and serve queues that
-// the interface gets later. The first Open with a Privileges fills it. Only one device may use it at a time.
+// the interface gets later. The first Open with a Privileges fills it. Devices that use it at the same time share the
+// interface: one is the interface itself, the others are its VLANs.
 type Privileges struct {
 	maxReopens int // number of times that the interface may be reopened
+
+	joining sync.Mutex // held while a device joins or leaves the trunk
+	trunk   *trunk     // nil: no device is open; guarded by joining
+	users   int        // of Share; guarded by mu
 
 	mu      sync.Mutex
 	closed  bool
@@ -34,16 +39,59 @@ type Privileges struct {
 }
 
 // NewPrivileges returns an empty Privileges. maxReopens is the number of times that the interface may be reopened.
-func NewPrivileges(maxReopens int) *Privileges { return &Privileges{maxReopens: maxReopens} }
+func NewPrivileges(maxReopens int) *Privileges {
+	return &Privileges{maxReopens: maxReopens, users: 1}
+}
 
-// Close closes the program and the unused sockets. Its device must be closed before. A nil Privileges holds nothing.
+// Share returns k for another device of the same network card, for which Close must also be called.
+func (k *Privileges) Share() *Privileges {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.users++
+	return k
+}
+
+// Trunk returns the index of the interface whose sockets a device uses: of the interface with that index, or else with
+// that name, or of the parent if it is a VLAN. It returns 0 if there is no such interface.
+func (k *Privileges) Trunk(index int, name string) (trunk int) {
+	find := func() error {
+		nic, err := findLink(&Config{Ifindex: index, Interface: name})
+		if err == nil {
+			nic, _, _ = trunkOf(nic)
+			trunk = nic.Attrs().Index
+		}
+		return err
+	}
+	if home := k.space(); home != nil {
+		home.Do(find)
+	} else {
+		find()
+	}
+	return trunk
+}
+
+// InUse returns the index of the interface whose sockets the open devices of k share; 0 if none is open.
+func (k *Privileges) InUse() int {
+	if k == nil {
+		return 0
+	}
+	k.joining.Lock()
+	defer k.joining.Unlock()
+	if k.trunk == nil {
+		return 0
+	}
+	return k.trunk.att.Ifindex
+}
+
+// Close closes the program and the unused sockets, when all users of k have called it. Their devices must be closed
+// before. A nil Privileges holds nothing.
 func (k *Privileges) Close() error {
 	if k == nil {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed {
+	if k.users--; k.users > 0 || k.closed {
 		return nil
 	}
 	k.closed = true

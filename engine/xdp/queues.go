@@ -43,7 +43,7 @@ type flows struct {
 
 // AddFlow implements stack.Steering.
 func (f flows) AddFlow(t *tcp.Tuple) error {
-	if err := f.x.steer.AddFlow(core.TupleAddrs(t)); err != nil {
+	if err := f.x.claims.AddFlow(core.TupleAddrs(t)); err != nil {
 		return err
 	}
 	f.x.owners.set(t, f.w)
@@ -54,7 +54,7 @@ func (f flows) AddFlow(t *tcp.Tuple) error {
 func (f flows) RemoveFlow(t *tcp.Tuple) {
 	f.x.owners.set(t, nil)
 	local, remote := core.TupleAddrs(t)
-	if err := f.x.steer.RemoveFlow(local, remote); err != nil {
+	if err := f.x.claims.RemoveFlow(local, remote); err != nil && !f.x.detached.Load() {
 		f.x.base.Log().Warn("cannot remove an ended connection from the XDP program: its frames go to xwarp until the device closes",
 			"local", local, "remote", remote, "error", err)
 	}
@@ -63,7 +63,7 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 // strayHandler returns the function by which w passes frames to the workers of their connections. The answer to a SYN
 // shows on which queue the interface receives a connection, which then moves to that queue's worker.
 func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
-	if len(x.cfg.Queues) == 1 {
+	if len(x.threads) == 1 {
 		return nil
 	}
 	return func(s *stack.Stray) bool {

@@ -1,17 +1,26 @@
 package xdp
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"xwarp/engine/internal/core"
 	"xwarp/engine/stack"
+	"xwarp/ring"
 )
 
 // relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their workers
 // have no connections. They pass each frame to the worker of its connection, or to the first worker if there is none.
 // So connections survive, at some cost per frame.
-func (x *driver) relayQueues(had, has int) {
-	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)
+func (t *trunk) relayQueues(had, has int) {
+	t.mu.Lock()
+	for _, x := range t.devices {
+		x.link.mu.Lock()
+		x.link.now.Queues++
+		x.link.mu.Unlock()
+	}
+	t.mu.Unlock()
+	log := t.log.With("queues", has)
 	if has < had {
 		log.Warn("interface has fewer receive queues: connections go on, the removed queues' workers idle",
 			"had", had)
@@ -19,11 +28,11 @@ func (x *driver) relayQueues(had, has int) {
 	}
 	relayed := 0
 	for q := had; q < has; q++ {
-		err := x.ns.Do(func() error { return x.openRelay(q) })
+		err := t.ns.Do(func() error { return t.openRelay(q) })
 		if err != nil {
 			log.Error("cannot serve new receive queue: connections hashed to it will stall",
 				"queue", q, "error", err, "next",
-				x.queuesCommand(had)+", or restart")
+				t.queuesCommand(had)+", or restart")
 			break
 		}
 		relayed++
@@ -32,23 +41,36 @@ func (x *driver) relayQueues(had, has int) {
 		relayed, "next", "restart to give each queue its own worker, which is faster")
 }
 
-// openRelay starts a relay for one queue.
-func (x *driver) openRelay(queue int) error {
-	sock, err := x.openSocket(queue, 0)
+// openRelay starts the thread of a new queue, with a relay for each device.
+func (t *trunk) openRelay(queue int) error {
+	th, err := t.openThread(queue, 0, func(s *ring.Socket) (ring.Port, error) { return s, nil })
 	if err != nil {
 		return err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.devices {
+		if !x.closing.Load() {
+			err = errors.Join(err, x.addRelay(th))
+		}
+	}
+	th.start(-1, t.cfg.BusyPoll)
+	return err
+}
+
+// addRelay adds a relay of x to the thread of a queue.
+func (x *driver) addRelay(t *thread) error {
 	x.link.mu.Lock()
 	defer x.link.mu.Unlock()
-	w, err := x.newWorker(queue, sock, x.relayHandler)
+	w, err := x.newWorker(t, x.relayHandler)
 	if err != nil {
 		return err
 	}
 	x.relays = append(x.relays, w)
 	x.base.AddRelay(w.Shard)
 	w.stk.SetMAC(x.link.mac)
-	go w.runThread(-1, x.cfg.BusyPoll)
-	return x.steer.SetSocket(queue, sock.Fd())
+	t.addWorker(w)
+	return nil
 }
 
 // relayHandler returns the function by which the relay w passes on every frame.

@@ -92,11 +92,11 @@ func (c *Config) sender(link int) (*gso.Sender, error) {
 }
 
 // transmitPort wraps the socket of a queue as cfg.Transmit asks. It owns sock when it succeeds.
-func (x *driver) transmitPort(sock *ring.Socket, link int) (ring.Port, error) {
-	if x.cfg.Transmit == TransmitXDP {
+func (t *trunk) transmitPort(sock *ring.Socket, link int) (ring.Port, error) {
+	if t.cfg.Transmit == TransmitXDP {
 		return sock, nil
 	}
-	s, err := x.cfg.sender(link)
+	s, err := t.cfg.sender(link)
 	if err != nil {
 		return nil, err
 	}

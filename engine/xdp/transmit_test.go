@@ -106,7 +106,7 @@ func TestTransmitGSO(t *testing.T) {
 				way = xdp.TransmitGSO
 			}
 			for i, p := range tc.transmits(t, way) {
-				s := p.(*gso.Port).GSOStats()
+				s := xdp.PortOf(p).(*gso.Port).GSOStats()
 				if tc.queues > 1 && s.Blocks == 0 {
 					continue // no connection is on this queue
 				}

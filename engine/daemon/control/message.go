@@ -140,6 +140,8 @@ type DeviceMode struct {
 	Transport  string `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	Interface  string `json:"interface,omitempty" doc:"current name of the network interface"`
 	Ifindex    int    `json:"ifindex,omitempty" doc:"index of the network interface"`
+	Trunk      string `json:"trunk,omitempty" doc:"network card whose sockets this VLAN uses"`
+	VLAN       int    `json:"vlan,omitempty" doc:"identifier of this VLAN"`
 	XDPMode    string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
 	Transmit   string `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`
 	Way        string `json:"way,omitempty" doc:"current transmit path and packet size, and why"`

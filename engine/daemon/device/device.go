@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,9 @@ type Opener struct {
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
 	// Wrap, if set, decorates the port of each queue in tests.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
+
+	mu         sync.Mutex
+	privileges []*xdp.Privileges // of all devices
 }
 
 // Describe returns the description of the device for programs.
@@ -78,7 +82,8 @@ func (d *Device) Describe() control.DeviceInfo {
 func (d *Device) mode() control.DeviceMode {
 	t := d.Core.Transport()
 	return control.DeviceMode{
-		Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex, XDPMode: t.XDPMode,
+		Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex,
+		Trunk: t.Trunk, VLAN: t.VLAN, XDPMode: t.XDPMode,
 		Transmit: t.Transmit, Way: t.Way, Copy: t.Copy, Segments: t.Segments,
 		MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
@@ -88,13 +93,13 @@ func (d *Device) mode() control.DeviceMode {
 
 // Open opens the device of one table. before is the lost device that it replaces, or nil. If the first attempt fails,
 // Open returns an absent device with the error, which a later attempt can replace.
-func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
+func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err error) {
 	if before != nil {
 		c.Allow, c.IPsec = *before.allow.Load(), before.ipsecTables()
 	}
 	now := p.Config()
 	m := &now.MPA
-	dev := &Device{Name: c.Name, Config: c, log: p.Log.With("device", c.Name), past: &past{},
+	dev = &Device{Name: c.Name, Config: c, log: p.Log.With("device", c.Name), past: &past{},
 		protect: c.Protection(), index: slices.IndexFunc(now.Interface,
 			func(v config.Interface) bool { return v.Name == c.Name })}
 	o := core.Options{
@@ -114,17 +119,18 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	if before != nil {
 		dev.index = before.index
 		ifindex = before.Core.Transport().Ifindex
-		dev.privileges, dev.protect = before.privileges, before.protect
+		dev.protect = before.protect
 		if !before.Absent {
 			dev.past = before.lastCounters()
 		}
-	} else if c.Transport == config.TransportXDP {
-		dev.privileges = xdp.NewPrivileges(spareOpenings[c.Restart])
+	}
+	if c.Transport == config.TransportXDP {
+		dev.privileges = p.privilegesOf(&c, ifindex, before)
+		defer func() { releaseOther(dev, before, err) }()
 	}
 	if c.Transport == config.TransportXDP && now.Daemon.Capture {
 		dev.hub = monitor.NewHub(nil)
 	}
-	var err error
 	if c.Transport == config.TransportKernel {
 		dev.Core, err = sockets.Open(sockets.Config{Options: o})
 	} else {
@@ -157,6 +163,40 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
+}
+
+// privilegesOf returns the privileges for a device: those of an open device on the same network card,
+// those of the lost device before, or new ones.
+func (p *Opener) privilegesOf(c *config.Interface, ifindex int, before *Device) *xdp.Privileges {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var k *xdp.Privileges
+	if before != nil {
+		k = before.privileges
+	}
+	trunk := k.Trunk(ifindex, c.Name)
+	for _, other := range p.privileges {
+		if trunk != 0 && other != k && other.InUse() == trunk {
+			return other.Share()
+		}
+	}
+	if k == nil || k.InUse() != 0 && k.InUse() != trunk {
+		k = xdp.NewPrivileges(spareOpenings[c.Restart])
+		p.privileges = append(p.privileges, k)
+	}
+	return k
+}
+
+// releaseOther closes the privileges that an attempt to open dev, which ended with err, leaves unused. After a
+// failure the caller tries again with those of the lost device.
+func releaseOther(dev, before *Device, err error) {
+	switch {
+	case before == nil || dev.privileges == before.privileges:
+	case err == nil:
+		before.privileges.Close()
+	default:
+		dev.privileges.Close()
+	}
 }
 
 // IsLocal reports whether an address belongs to this host.

@@ -20,6 +20,7 @@ import (
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/holder"
 	"xwarp/engine/host/ports"
+	"xwarp/engine/host/vlan"
 	"xwarp/engine/ranges"
 )
 
@@ -37,10 +38,18 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
+	owner := map[netip.Prefix]string{} // interfaces of the addresses
 	for i := range cfg.Interface {
 		n := &cfg.Interface[i]
 		key := fmt.Sprintf("interface[%d] %s", i, n.Name)
 		add(key, checkInterface(n, running.Pid))
+		for _, a := range addressesOf(n) {
+			if other, ok := owner[a]; ok {
+				add(key, fmt.Errorf("address %v is also on %s, and routes use one of them only "+
+					"(ip addr del %[1]v dev %[2]s)", a, other))
+			}
+			owner[a] = n.Name
+		}
 		for _, cpu := range n.CPUs {
 			if !HasCPU(cpu) {
 				add(key, fmt.Errorf("cpus has %d, but this machine has CPUs %s", cpu,
@@ -84,16 +93,17 @@ func checkInterface(n *config.Interface, running int) error {
 	if err != nil {
 		return err
 	}
-	a := nic.Attrs()
-	if len(a.HardwareAddr) != 6 {
+	if len(nic.Attrs().HardwareAddr) != 6 {
 		return errors.New("not an Ethernet interface, as AF_XDP requires: use another one, or transport = \"kernel\"")
 	}
-	if n.MTU > a.MTU {
+	if most := nic.Attrs().MTU; n.MTU > most {
 		return fmt.Errorf("mtu = %d exceeds the interface's %d "+
-			"(ip link set %s mtu %d)", n.MTU, a.MTU,
+			"(ip link set %s mtu %d)", n.MTU, most,
 			n.Name, n.MTU)
 	}
-	if err := checkQueues(n, a.NumRxQueues); err != nil {
+	trunk, _, _ := vlan.Trunk(nic)
+	a := trunk.Attrs()
+	if err := checkQueues(a.Name, n.Queues, a.NumRxQueues); err != nil {
 		return err
 	}
 	if a.Xdp == nil || !a.Xdp.Attached {
@@ -108,25 +118,41 @@ func checkInterface(n *config.Interface, running int) error {
 		return fmt.Errorf("%s has an XDP program attached: stop it, or use another interface",
 			holder.Text(list))
 	}
-	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s %s off)", n.Name,
+	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s %s off)", a.Name,
 		xdpKind(a.Xdp.AttachMode))
 }
 
-// checkQueues tests that the interface has the configured queues. most is the number that the driver allocated.
-func checkQueues(n *config.Interface, most int) error {
+// addressesOf returns the addresses of an interface, without link-local ones.
+func addressesOf(n *config.Interface) (list []netip.Prefix) {
+	nic, err := netlink.LinkByName(n.Name)
+	if n.Transport != config.TransportXDP || err != nil {
+		return nil
+	}
+	addrs, _ := netlink.AddrList(nic, netlink.FAMILY_ALL)
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.IsGlobalUnicast() {
+			bits, _ := a.Mask.Size()
+			list = append(list, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return list
+}
+
+// checkQueues tests that an interface has the configured queues. most is the number that the driver allocated.
+func checkQueues(name string, queues []int, most int) error {
 	has := most
-	d, err := ethtool.ReadDriver(n.Name)
+	d, err := ethtool.ReadDriver(name)
 	creates := err == nil && d.Name == "virtio_net" // more queues, when a program is attached
-	if c, err := ethtool.ReadChannels(n.Name); err == nil && c.Queues() > 0 && !creates {
+	if c, err := ethtool.ReadChannels(name); err == nil && c.Queues() > 0 && !creates {
 		has = min(has, c.Queues())
 	}
-	for _, q := range n.Queues {
+	for _, q := range queues {
 		if q < has {
 			continue
 		}
-		next := "see: ethtool -l " + n.Name
+		next := "see: ethtool -l " + name
 		if q < most {
-			next = "to add queues: " + ethtool.QueuesCommand(n.Name, q+1)
+			next = "to add queues: " + ethtool.QueuesCommand(name, q+1)
 		}
 		return fmt.Errorf("queues has %d, but the interface has queues 0 to %d (%s)", q, has-1,
 			next)

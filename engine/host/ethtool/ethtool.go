@@ -81,6 +81,9 @@ func featureNames(name string) ([]string, error) {
 	return names, nil
 }
 
+// VLANStripping is the feature of a driver that removes the VLAN tags of received frames (rxvlan).
+const VLANStripping = "rx-vlan-hw-parse"
+
 // Feature is the state of an offload: whether it is on, and whether the driver keeps it fixed.
 type Feature struct{ On, Fixed bool }
 

@@ -1,4 +1,4 @@
-// Package napi changes settings of NAPI instances, and the GRO of interfaces, for the lifetime of a process. A second
+// Package napi changes settings of NAPI instances, and offloads of interfaces, for the lifetime of a process. A second
 // process restores them, because the kernel keeps them when the first one is killed.
 package napi
 
@@ -30,11 +30,13 @@ type Restorer struct {
 	before  []setting      // passed to the process
 }
 
-// setting is a previous state: that of a NAPI instance, or of an interface whose GRO was off.
+// setting is a previous state: that of a NAPI instance, of an interface whose GRO was off, or of one that removed VLAN
+// tags.
 type setting struct {
 	NAPI     ring.NAPI
-	GROOff   int    // index of the interface; 0: NAPI applies
+	GROOff   int    // index of the interface; 0: another setting applies
 	Record   string // of GROOff, to be removed
+	Strips   int    // index of the interface that removed tags; 0: another setting applies
 	Restored bool   // all previous settings are restored already
 }
 
@@ -104,6 +106,18 @@ func (r *Restorer) EnableGRO(ifindex int) error {
 	return setGRO(name, 1)
 }
 
+// KeepVLANTags makes an interface of the calling thread's network namespace leave the VLAN tags in received frames.
+func (r *Restorer) KeepVLANTags(ifindex int) error {
+	name, err := nameOf(ifindex)
+	if err != nil {
+		return err
+	}
+	if err := r.remember(setting{Strips: ifindex}); err != nil {
+		return err
+	}
+	return ethtool.SetFeature(name, ethtool.VLANStripping, false)
+}
+
 func nameOf(ifindex int) (string, error) {
 	nic, err := netlink.LinkByIndex(ifindex)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -169,7 +183,7 @@ func restoreAtEnd(in io.Reader, out io.Writer) int {
 	}
 	if err := restore(list); err != nil {
 		fmt.Fprintln(os.Stderr, "xwarp: settings of an interface are not restored:", err,
-			"(xwarp doctor --fix; ethtool -K IFACE gro off)")
+			"(xwarp doctor --fix; ethtool -K IFACE gro off rxvlan on)")
 		return 1
 	}
 	return 0
@@ -187,12 +201,15 @@ func restore(list []setting) error {
 }
 
 func (s *setting) apply() error {
-	if s.GROOff == 0 {
+	if s.GROOff == 0 && s.Strips == 0 {
 		return ring.SetNAPI(s.NAPI)
 	}
-	name, err := nameOf(s.GROOff)
-	if err != nil {
+	name, err := nameOf(s.GROOff + s.Strips)
+	switch {
+	case err != nil:
 		return err
+	case s.Strips != 0:
+		return ethtool.SetFeature(name, ethtool.VLANStripping, true)
 	}
 	if err := setGRO(name, 0); err != nil {
 		return err
