@@ -48,6 +48,9 @@ func writeStatus(w io.Writer, s *control.Status) error {
 	}
 	for _, d := range s.Devices {
 		plain.Fprintf(w, "device %s: %s", d.Name, d.Transport)
+		if d.VLAN != 0 {
+			plain.Fprintf(w, ", VLAN %d on %s", d.VLAN, d.Trunk)
+		}
 		if d.XDPMode != "" {
 			plain.Fprintf(w, ", %s, %s, transmit %s, MTU %d, %s", d.XDPMode, d.Copy, d.Transmit,
 				d.MTU, plain.Count(d.Queues, "queue"))

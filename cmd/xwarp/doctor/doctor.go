@@ -14,6 +14,7 @@ import (
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/host/ntuple"
+	"xwarp/engine/host/vlan"
 	"xwarp/ring"
 )
 
@@ -58,7 +59,9 @@ type Options struct {
 // env is the state of the host for the checks.
 type env struct {
 	opt   Options
-	nic   netlink.Link // nil without an interface
+	nic   netlink.Link // with the sockets: the interface, or the network card of a VLAN; nil without an interface
+	top   netlink.Link // the interface
+	alone error        // why a VLAN does not use the sockets of its parent; otherwise nil
 	trial trial        // result of attaching and binding
 
 	config func() (*config.Loaded, error) // configuration of the daemon, read once
@@ -156,10 +159,11 @@ func newEnv(o Options) (e *env, done func(), err error) {
 		return config.Load(config.Source{Path: o.Config, Env: os.Environ()})
 	})}
 	if o.Interface != "" {
-		if e.nic, err = netlink.LinkByName(o.Interface); err != nil {
+		if e.top, err = netlink.LinkByName(o.Interface); err != nil {
 			runtime.UnlockOSThread()
 			return nil, nil, fmt.Errorf("interface %q: %w (see: ip -br link)", o.Interface, err)
 		}
+		e.nic, _, e.alone = vlan.Trunk(e.top)
 	}
 	if len(o.Queues) == 0 {
 		e.opt.Queues = []int{0}
@@ -170,7 +174,7 @@ func newEnv(o Options) (e *env, done func(), err error) {
 	return e, runtime.UnlockOSThread, nil
 }
 
-// name returns the name of the interface.
+// name returns the name of the interface with the sockets.
 func (e *env) name() string { return e.nic.Attrs().Name }
 
 func (c *check) line(e *env) Line {
@@ -194,8 +198,8 @@ var interfaceCheck = check{
 	name: "interface", nic: true,
 	why: "xwarp needs an Ethernet interface that is up and has an address that peers can reach",
 	look: func(e *env) finding {
-		a := e.nic.Attrs()
-		addrs, err := netlink.AddrList(e.nic, netlink.FAMILY_ALL)
+		a := e.top.Attrs()
+		addrs, err := netlink.AddrList(e.top, netlink.FAMILY_ALL)
 		global := 0
 		for _, ad := range addrs {
 			if ad.IP.IsGlobalUnicast() {
@@ -204,7 +208,7 @@ var interfaceCheck = check{
 		}
 		switch {
 		case len(a.HardwareAddr) != 6:
-			return fail("%s (%s) has no Ethernet address", a.Name, e.nic.Type()).
+			return fail("%s (%s) has no Ethernet address", a.Name, e.top.Type()).
 				advise("ip -br link")
 		case a.Flags&net.FlagUp == 0:
 			return fail("%s is down", a.Name).advise("ip link set %s up", a.Name)
@@ -214,6 +218,6 @@ var interfaceCheck = check{
 			return warn("%s has no address", a.Name).
 				advise("ip addr add ADDRESS/LENGTH dev %s", a.Name)
 		}
-		return fine("%s (%s) is up", a.Name, e.nic.Type())
+		return fine("%s (%s) is up", a.Name, e.top.Type())
 	},
 }

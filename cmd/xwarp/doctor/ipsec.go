@@ -107,7 +107,7 @@ func espFinding(e *env, reason string) finding {
 // families returns the address families of the interface; true is IPv6. An interface without addresses has IPv4.
 func (e *env) families() (v6 []bool) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		addrs, _ := netlink.AddrList(e.nic, family)
+		addrs, _ := netlink.AddrList(e.top, family)
 		if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsGlobalUnicast() }) {
 			v6 = append(v6, family == unix.AF_INET6)
 		}

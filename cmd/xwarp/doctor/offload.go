@@ -82,19 +82,23 @@ var mergeCheck = check{
 	},
 }
 
-const vlanParse = "rx-vlan-hw-parse"
-
 var vlanCheck = switchedOff("vlan",
-	"if the device strips VLAN tags, XDP cannot see the VLAN of a frame", vlanParse,
+	"if the device strips VLAN tags, XDP cannot see the VLAN of a frame", ethtool.VLANStripping,
 	lookForTags)
 
 func lookForTags(e *env) finding {
 	f, err := ethtool.Features(e.name())
-	if err != nil || !f[vlanParse].On {
+	strips := err == nil && f[ethtool.VLANStripping].On
+	switch n := vlans(e.nic); {
+	case e.alone != nil:
+		return warn("%s uses generic XDP: %v", e.top.Attrs().Name, e.alone)
+	case e.top != e.nic && strips:
+		return fine("%s uses the sockets of %s; xwarpd turns %s off meanwhile",
+			e.top.Attrs().Name, e.name(), ethtool.VLANStripping)
+	case !strips:
 		return fine("VLAN tags stay in the frames")
-	}
-	if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
-		return warn("%s is on, and %d VLAN interfaces use %s", vlanParse, n, e.name()).
+	case n > 0 && e.nic.Type() != "veth":
+		return warn("%s is on, and %d VLAN interfaces use %s", ethtool.VLANStripping, n, e.name()).
 			advise("ethtool -K %s rxvlan off", e.name())
 	}
 	return fine("no VLAN interface uses %s", e.name())

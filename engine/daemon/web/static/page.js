@@ -181,7 +181,7 @@ function showDevices() {
   if (s.replaced) notes.push(["another version of xwarpd is installed; to run it: ", "systemctl restart xwarpd"]);
   if (s.pending.length) notes.push([`not in effect until xwarpd restarts: ${s.pending.join(", ")}; to apply: `, "systemctl restart xwarpd"]);
   $("device-list").replaceChildren(...notes.map(([text, cure]) => node("p", "warn", text, node("code", "", cure))), ...state.data.status.devices.filter(inView).map((d) => {
-    const how = [d.transport, d.xdp_mode, d.copy, d.mtu && `MTU ${d.mtu}`, d.queues && plural(d.queues, "queue")].filter(Boolean);
+    const how = [d.transport, d.vlan && `VLAN ${d.vlan} on ${d.trunk}`, d.xdp_mode, d.copy, d.mtu && `MTU ${d.mtu}`, d.queues && plural(d.queues, "queue")].filter(Boolean);
     const item = node("div", "item", node("b", "", d.device), node("p", "", how.join(", ")));
     if (d.addresses?.length) item.append(node("p", "", `addresses ${d.addresses.join(", ")}`));
     if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
