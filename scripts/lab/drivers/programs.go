@@ -54,7 +54,7 @@ func writeBW(r *rig, mode string) (string, error) {
 func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	flags := "bench write_bw -t 16 -f 1 --sleep " + how
 	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
-		flags+r.device(hostA, mode)+" --json "+addrB)
+		flags+r.device(hostA, mode)+" --json "+r.addr)
 	if err = r.expect(mode, 1500, err); err != nil {
 		return 0, err
 	}

@@ -14,8 +14,6 @@ type stacked struct {
 }
 
 var onTop = []stacked{
-	{what: "VLAN device", dev: "vlan5", make: "$ip link add link eth0 name vlan5 type vlan id 5",
-		undo: "$ip link del vlan5"},
 	{
 		what: "bond (active-backup)", dev: "bond0",
 		make: "$ip link add bond0 type bond mode active-backup miimon 100\n$ip link set eth0 " +

@@ -38,6 +38,9 @@ func trials() []trial {
 	inModes(trial{what: "busy polling by the worker (poll_nic)", run: polling})
 	inModes(trial{what: "64 connections, 4 queues", run: shares})
 	list = append(list, trial{what: "flow steering", run: steering})
+	inModes(trial{what: "write_bw on a VLAN / on its card", run: vlanBW})
+	list = append(list, trial{what: "cp over a card and its VLANs through one xwarpd",
+		run: vlansThroughDaemons})
 	for _, s := range onTop {
 		list = append(list, trial{what: s.what, run: on(s)})
 	}
