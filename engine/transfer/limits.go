@@ -40,6 +40,9 @@ const (
 	// directory with countless names would fill the memory.
 	maxListing = 64 << 20
 	listStep   = 1024
+	// recountAfter is the minimum interval of counting a full directory again: clients that it refuses could keep a
+	// disk busy otherwise.
+	recountAfter = 10 * time.Second
 	// partialAge is how long a partial file may be resumed before a start removes it. Otherwise abandoned copies would
 	// fill the disk.
 	partialAge = 7 * 24 * time.Hour

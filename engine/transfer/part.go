@@ -53,6 +53,7 @@ func (t *Tree) store(c *copying, m *Message) (*part, error) {
 // join adds c to the connections that write a file. If another client is writing it, it returns that client's part
 // instead.
 func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
+	t.recount(int64(min(m.Attr.Length, MaxFile)))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p = t.parts[name]

@@ -38,7 +38,10 @@ type Tree struct {
 	cfg  TreeConfig
 
 	mu          sync.Mutex
-	used, files int64 // existing bytes and names, including staged ones
+	used, files int64     // existing bytes and names, including staged ones
+	counted     time.Time // when used and files were last counted
+	claims      uint64    // calls of claim
+	making      int       // directories being created
 	parts       map[string]*part
 	packNames   map[string]bool // names of files in packs being stored
 }
@@ -59,7 +62,8 @@ func OpenTree(cfg TreeConfig) (*Tree, error) {
 	if cfg.ReadOnly {
 		return t, nil
 	}
-	if err := t.survey(); err != nil {
+	t.counted = time.Now()
+	if t.used, t.files, err = t.survey(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", cfg.Path, err), root.Close())
 	}
 	return t, nil
@@ -79,10 +83,10 @@ func (t *Tree) Used() (byteCount, files int64) {
 }
 
 // survey counts the files of the directory, and removes stale ones.
-func (t *Tree) survey() error {
+func (t *Tree) survey() (used, files int64, err error) {
 	removed, r := 0, t.root
 	old := time.Now().Add(-partialAge)
-	err := fs.WalkDir(r.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+	err = fs.WalkDir(r.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || name == "." {
 			return err
 		}
@@ -98,9 +102,9 @@ func (t *Tree) survey() error {
 			removed++
 			return r.Remove(name)
 		}
-		t.files++
+		files++
 		if e.Type().IsRegular() {
-			t.used += st.Size()
+			used += st.Size()
 		}
 		return nil
 	})
@@ -108,8 +112,36 @@ func (t *Tree) survey() error {
 		t.cfg.Log.Warn("deleted unfinished files of interrupted copies", "path", t.cfg.Path,
 			"files", removed)
 	}
-	return err
+	return used, files, err
 }
+
+// recount counts the files again before a claim that would be refused, because users of the host may have removed some.
+// It does nothing while clients store files, and soon after the last count.
+func (t *Tree) recount(byteCount int64) {
+	t.mu.Lock()
+	before := t.claims
+	due := t.refusal(byteCount, 1) != nil && t.isIdle() && time.Since(t.counted) >= recountAfter
+	if due {
+		t.counted = time.Now()
+	}
+	t.mu.Unlock()
+	if !due {
+		return
+	}
+	used, files, err := t.survey()
+	if err != nil {
+		t.cfg.Log.Warn("cannot count the files of a full directory", "path", t.cfg.Path, "error", err)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.claims == before && t.isIdle() {
+		t.used, t.files = used, files
+	}
+}
+
+// isIdle reports whether no client stores anything. It must be called with mu held.
+func (t *Tree) isIdle() bool { return len(t.parts)+len(t.packNames)+t.making == 0 }
 
 // isUnlocked reports whether no process is working on a file. The file's owner may be unable to open it if a process
 // was killed between setting its permissions and its name.
@@ -130,6 +162,17 @@ func isUnlocked(r *os.Root, name string) bool {
 func (t *Tree) claim(byteCount, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := t.refusal(byteCount, files); err != nil {
+		return err
+	}
+	t.claims++
+	t.used += byteCount
+	t.files += files
+	return nil
+}
+
+// refusal says why bytes and files do not fit, or returns nil. It must be called with mu held.
+func (t *Tree) refusal(byteCount, files int64) error {
 	if byteCount > 0 && t.cfg.Size > 0 && byteCount > t.cfg.Size-t.used {
 		return refuse(CodeTooLarge, "%s does not fit: the directory uses %s of at most %s",
 			plain.Size(uint64(byteCount)), plain.Size(uint64(t.used)),
@@ -139,8 +182,6 @@ func (t *Tree) claim(byteCount, files int64) error {
 		return refuse(CodeTooLarge, "the directory has as many files and directories as "+
 			"allowed: %d", t.files)
 	}
-	t.used += byteCount
-	t.files += files
 	return nil
 }
 
@@ -289,15 +330,24 @@ func (t *Tree) mkdir(name string, mode uint16) error {
 	if a, err := t.stat(name); err == nil && a.Kind == KindDir {
 		return nil
 	}
+	t.recount(0)
 	if err := t.claim(0, 1); err != nil {
 		return err
 	}
+	t.addMaking(1)
+	defer t.addMaking(-1)
 	err = unix.Mkdirat(int(d.Fd()), base, uint32(mode&0o777|0o700)) // otherwise nothing could be copied into it
 	if err == nil {
 		return nil
 	}
 	t.claim(0, -1)
 	return &fs.PathError{Op: "mkdir", Path: filepath.Join(t.cfg.Path, name), Err: err}
+}
+
+func (t *Tree) addMaking(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.making += n
 }
 
 // fetch opens a file that a client reads.

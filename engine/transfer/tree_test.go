@@ -272,6 +272,43 @@ func TestTreeLimits(t *testing.T) {
 	used(11, 4)
 }
 
+// TestRemovedFilesMakeRoom: what users of the host remove no longer counts for a full directory, except soon after the
+// last count and while a client stores a file.
+func TestRemovedFilesMakeRoom(t *testing.T) {
+	tr := tree(t, TreeConfig{Size: 100, Files: 4})
+	if err := tr.write("big", strings.Repeat("x", 94)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(tr.Path(), "big")); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.write("next", "12345"); err == nil {
+		t.Error("counted again at once")
+	}
+	tr.counted = tr.counted.Add(-recountAfter)
+	c := &copying{}
+	p, err := tr.store(c, &Message{Path: "empty", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.write("next", "12345"); err == nil {
+		t.Error("counted while a file was written")
+	}
+	if err := errors.Join(p.commit(), tr.write("next", "12345")); err != nil {
+		t.Error(err)
+	}
+	if o, f := tr.Used(); o != 11 || f != 4 {
+		t.Errorf("%d bytes in %d files", o, f)
+	}
+	if err := os.Remove(filepath.Join(tr.Path(), "empty")); err != nil {
+		t.Fatal(err)
+	}
+	tr.counted = tr.counted.Add(-recountAfter)
+	if err := tr.mkdir("dir", 0o755); err != nil {
+		t.Error(err)
+	}
+}
+
 // A partial file is resumed by one client at a time. A start removes those that have not been resumed for a long time.
 func TestPartialFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
