@@ -130,7 +130,8 @@ func (t *Tree) recount(byteCount int64) {
 	}
 	used, files, err := t.survey()
 	if err != nil {
-		t.cfg.Log.Warn("cannot count the files of a full directory", "path", t.cfg.Path, "error", err)
+		t.cfg.Log.Warn("cannot count the files of a full directory", "path", t.cfg.Path,
+			"error", err)
 		return
 	}
 	t.mu.Lock()

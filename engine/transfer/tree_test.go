@@ -287,7 +287,8 @@ func TestRemovedFilesMakeRoom(t *testing.T) {
 	}
 	tr.counted = tr.counted.Add(-recountAfter)
 	c := &copying{}
-	p, err := tr.store(c, &Message{Path: "empty", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644}})
+	p, err := tr.store(c, &Message{Path: "empty", Session: 1,
+		Attr: Attr{Kind: KindFile, Mode: 0o644}})
 	if err != nil {
 		t.Fatal(err)
 	}
