@@ -104,11 +104,10 @@ func TestStatusIsShownEverywhere(t *testing.T) {
 					continue
 				}
 			case reflect.Struct:
-				at, ok := f.Interface().(time.Time)
-				if !ok {
+				if _, ok := f.Interface().(time.Time); !ok {
 					continue
 				}
-				at = time.Unix(int64(n), 0)
+				at := time.Unix(int64(n), 0)
 				value = at.Format(time.RFC3339)
 				f.Set(reflect.ValueOf(at))
 			default:
