@@ -241,34 +241,3 @@ func TestDemoInterrupted(t *testing.T) {
 		t.Errorf("demo said %s", &c.stderr)
 	}
 }
-
-// TestUnservedQueueIsNamed: connections on a queue that --queues omits stall, and the command reports the queue and
-// its number of frames.
-func TestUnservedQueueIsNamed(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
-	t.Parallel()
-	net, err := topo.New(topo.Options{Queues: 2, OffloadsA: topo.NoOffloads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { net.Close() })
-	srv, at := serving(t, net.B, append(transportArgs("xdp"), "--queues=0", t.TempDir(),
-		"--listen="+net.B.Addr4.Addr().String())...)
-	stalled := 0
-	for range 12 { // which queue a connection comes on is chance
-		cp := onHost(t, net.A, "cp", "-", at+"/file", "--transport=kernel", "--timeout=1s")
-		if cp.run(t, net.A) != nil {
-			stalled++
-		}
-		if stalled == 2 {
-			break
-		}
-	}
-	srv.end(t)
-	const want = "frames on receive queue 1 of eth0, which is not served"
-	if said := srv.stderr.String(); stalled == 0 || !strings.Contains(said, want) ||
-		!strings.Contains(said, "Add the queue to --queues") {
-		t.Errorf("%d copies stalled, and the server said %q", stalled, said)
-	}
-}

@@ -49,7 +49,7 @@ func TestUnownedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	cfg, _ := load(t, ethTable+"queues = [0]\n[[export]]\nname = \"x\"\nlisten = "+
+	cfg, _ := load(t, ethTable+"queues = [0]\ntransmit = \"xdp\"\n[[export]]\nname = \"x\"\nlisten = "+
 		"\"0.0.0.0:7174\"\nsize = 4096\n")
 	var log buffer
 	var d *daemon.Daemon

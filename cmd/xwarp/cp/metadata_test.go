@@ -281,7 +281,7 @@ func TestPacks(t *testing.T) {
 	notes := strings.Join(b.notes, "\n")
 	if !errors.Is(err, ErrFailed) || r.Files+r.Failed != files || r.Failed < 2 || r.Failed > 20 ||
 		!strings.Contains(notes, "3/10 is a directory at the destination") ||
-		!strings.Contains(notes, "bytes") {
+		!strings.Contains(notes, "does not fit: the directory uses") {
 		t.Errorf("%+v, %v, %s", r, err, notes)
 	}
 	if content, err := os.ReadFile(b.dir + "/src/4/11"); len(content) != 11 || err != nil {
