@@ -488,21 +488,30 @@ func (p *protectedPair) decode(t *testing.T) {
 // secrets searches everything that an operator or a program can read for the current keys.
 func (p *protectedPair) secrets(t *testing.T) {
 	t.Helper()
+	keys := p.fake.keys()
 	var seen []byte
-	for _, d := range p.d {
-		b, err := json.Marshal(d.Snapshot())
+	for i, d := range p.d {
+		v := d.Snapshot()
+		b, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen = append(append(seen, b...), fmt.Sprintf("%+v", d.Snapshot())...)
+		for spi := range keys {
+			if !bytes.Contains(b, fmt.Appendf(nil, `"spi":"0x%08x"`, spi)) {
+				t.Errorf("host %d shows no SPI %#x: this test proves nothing", i, spi)
+			}
+		}
+		seen = append(append(seen, b...), fmt.Sprintf("%+v", v)...)
 	}
 	seen = append(seen, p.log.String()...)
+	sent := map[uint32]bool{}
 	for _, f := range p.frames(t) {
+		sent[binary.BigEndian.Uint32(f[espAt:])] = true
 		seen = append(seen, f...)
 	}
-	for spi, key := range p.fake.keys() {
-		if !bytes.Contains(seen, fmt.Appendf(nil, "%d", spi)) {
-			t.Errorf("no packet has SPI %d: this test proves nothing", spi)
+	for spi, key := range keys {
+		if !sent[spi] {
+			t.Errorf("no packet has SPI %#x: this test proves nothing", spi)
 		}
 		for _, form := range []string{string(key), hex.EncodeToString(key),
 			strings.ToUpper(hex.EncodeToString(key)), base64.StdEncoding.EncodeToString(key),
