@@ -27,7 +27,8 @@ func TestUnservedQueueIsNamed(t *testing.T) {
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	var d *xdp.Device
 	if err := tn.B.Do(func() (err error) {
-		d, err = xdp.Open(xdp.Config{Interface: "eth0", Queues: []int{0}, Transmit: xdp.TransmitXDP})
+		d, err = xdp.Open(xdp.Config{Interface: "eth0", Queues: []int{0},
+			Transmit: xdp.TransmitXDP})
 		return err
 	}); err != nil {
 		t.Fatal(err)
