@@ -71,13 +71,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return status
 	}
 	var level slog.LevelVar
-	var log *slog.Logger
+	reports := logger(stderr, cfg.Daemon.LogFormat, &level)
 	out := daemon.NewLogWriter(stderr, func(lines int) {
-		log.Warn("log lines suppressed", "because", "the reader of the log is too slow",
+		reports.Warn("log lines suppressed", "because", "the reader of the log is too slow",
 			"lines", lines)
 	})
 	defer out.Close()
-	log = logger(out, cfg.Daemon.LogFormat, &level)
+	log := logger(out, cfg.Daemon.LogFormat, &level)
 	if err := serve(ctx, cfg, src, log, &level); err != nil {
 		log.Error("xwarpd ends", "error", err)
 		if errors.Is(err, daemon.ErrRestart) {

@@ -8,6 +8,9 @@ import (
 const (
 	// stopWait limits each step of a shutdown after the grace period. Then the shutdown continues without it.
 	stopWait = 300 * time.Millisecond
+	// closeWait is stopWait for closing the devices: the kernel takes its time to close sockets, and a NIC may restart
+	// its link when its settings are restored.
+	closeWait = 3 * time.Second
 	// controlBacklog is the number of programs that may wait for accept on a socket. The kernel lowers it to somaxconn.
 	controlBacklog = 4096
 	// refusals is the number of refused programs that may wait for the close of descriptors that they sent.

@@ -20,7 +20,8 @@ type LogWriter struct {
 }
 
 // NewLogWriter returns a writer to w. If the reader falls behind by more than maxLogBacklog, it drops lines and later
-// calls suppressed with their number, which may log.
+// calls suppressed with their number. suppressed may write to w, between two writes of the LogWriter, but not to the
+// LogWriter, which might drop the report.
 func NewLogWriter(w io.Writer, suppressed func(lines int)) *LogWriter {
 	l := &LogWriter{to: w, suppressed: suppressed, ready: make(chan struct{}, 1),
 		done: make(chan struct{})}
@@ -63,11 +64,6 @@ func (l *LogWriter) writeLoop() {
 			l.suppressed(lost)
 		}
 	}
-	l.mu.Lock()
-	rest := l.pending
-	l.pending = nil
-	l.mu.Unlock()
-	l.to.Write(rest)
 }
 
 // Close writes the queued lines. Lines that are written afterwards are lost.

@@ -14,8 +14,7 @@ import (
 // dropped lines is reported once the reader goes on.
 func TestLogWriterNeverBlocks(t *testing.T) {
 	r, w := io.Pipe() // a write to w blocks until r is read
-	var l *daemon.LogWriter
-	l = daemon.NewLogWriter(w, func(n int) { fmt.Fprintf(l, "suppressed %d\n", n) })
+	l := daemon.NewLogWriter(w, func(n int) { fmt.Fprintf(w, "suppressed %d\n", n) })
 	const lines, size = 4096, 1024
 	for range lines {
 		l.Write([]byte(strings.Repeat("x", size-1) + "\n"))

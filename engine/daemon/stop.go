@@ -45,14 +45,14 @@ func (d *Daemon) close(grace time.Duration) error {
 	for _, s := range sessions {
 		s.Fail(session.ErrShutdown)
 	}
-	closed := d.finishWithin(stopWait, "devices", func() { errs = append(errs, d.closeDevices()) })
+	closed := d.finishWithin(closeWait, "devices", func() { errs = append(errs, d.closeDevices()) })
 	ended := d.finishWithin(stopWait, "sessions and exports", func() {
 		group.Wait()
 		d.running.Wait()
 	})
 	if !closed || !ended {
 		return fmt.Errorf("shutdown incomplete %v after the grace period: the interfaces are "+
-			"released; the rest is freed when the process exits", 3*stopWait)
+			"released; the rest is freed when the process exits", 2*stopWait+closeWait)
 	}
 	errs = append(errs, d.exports.Free())
 	d.mapper.Close()
