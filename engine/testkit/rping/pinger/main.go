@@ -10,11 +10,15 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"time"
 
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/testkit/rping"
 	"xwarp/engine/verbs"
 )
+
+// limit is the time for a client with a COUNT.
+const limit = 40 * time.Second
 
 func main() {
 	if len(os.Args) < 4 {
@@ -55,6 +59,11 @@ func run(socket, role, address string, numbers []string) (res rping.Result, err 
 				return res, err
 			}
 		}
+	}
+	if cfg.Count > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
 	}
 	return rping.Client(ctx, dev, at, cfg)
 }
