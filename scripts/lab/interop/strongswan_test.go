@@ -426,7 +426,8 @@ func (h *ikeHosts) testSecret(t *testing.T) {
 		connect + " >/tmp/connect &\nsleep 5\n" +
 			"/share/xwarp status --socket /tmp/control": fmt.Sprintf("packets to %v wait "+
 			"for an SA; see swanctl --list-sas and the log", h.siw.Addr4),
-		"/share/xwarp doctor --interface eth0 --config /tmp/xwarp.toml": "if none comes, see its log",
+		"/share/xwarp doctor --interface eth0 --config /tmp/xwarp.toml": "if none comes, " +
+			"see its log",
 	} {
 		if out, _, err := h.ours.Run(command, time.Minute); err != nil ||
 			!strings.Contains(out, text) {
