@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"xwarp/engine/host/napi"
+	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 )
 
@@ -45,9 +45,6 @@ func (t *trunk) startPolling(sock *ring.Socket) error {
 		return errors.New("the AF_XDP socket has no NAPI ID: " +
 			"the driver does not report one, or Linux is older than 6.14")
 	}
-	if err := t.startRestorer(); err != nil {
-		return err
-	}
 	before, err := ring.QueryNAPI(id)
 	if err != nil {
 		return err
@@ -67,18 +64,7 @@ func (t *trunk) startPolling(sock *ring.Socket) error {
 // small segments pass through the backlog of whichever processor sends: they are not merged, and a sender that changes
 // processors reorders them.
 func (t *trunk) enableGRO() error {
-	if err := t.startRestorer(); err != nil {
-		return err
-	}
-	return t.restorer.EnableGRO(t.att.Ifindex)
-}
-
-// startRestorer starts the process that restores settings, once.
-func (t *trunk) startRestorer() (err error) {
-	if t.restorer == nil {
-		t.restorer, err = napi.Start()
-	}
-	return err
+	return t.restorer.SetFeature(t.att.Ifindex, ethtool.GRO, true)
 }
 
 // String says how many queues are polled, and why others are not.

@@ -33,7 +33,7 @@ type trunk struct {
 	veth     bool      // the interface is a veth
 	socket   ring.Info // of the first queue
 	polling  busyPolling
-	restorer *napi.Restorer // nil until a setting is changed
+	restorer napi.Restorer
 	asked    Config         // of the device that opened it, as the caller wrote it
 	found    int            // number of receive queues when the trunk was opened; 0: they are configured
 	ended    chan struct{}  // closed when the trunk is closed
@@ -242,11 +242,11 @@ func (t *trunk) close() error {
 	} else if t.steer != nil {
 		errs = append(errs, t.steer.Detach())
 	}
-	if t.restorer != nil {
+	if t.ns != nil {
 		errs = append(errs, t.ns.Do(t.restorer.Close))
-	}
-	if t.ns != nil && t.cfg.Privileges == nil {
-		t.ns.Close()
+		if t.cfg.Privileges == nil {
+			t.ns.Close()
+		}
 	}
 	return errors.Join(errs...)
 }

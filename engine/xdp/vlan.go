@@ -15,14 +15,8 @@ var trunkOf = vlan.Trunk
 // keepTags makes the driver of nic leave the tags in received frames: the steering program cannot see removed ones. The
 // kernel's VLAN devices work both ways.
 func (t *trunk) keepTags(nic netlink.Link) error {
-	name := nic.Attrs().Name
-	f, err := ethtool.Features(name)
-	if err == nil && f[ethtool.VLANStripping].On {
-		if err = t.startRestorer(); err == nil {
-			err = t.restorer.KeepVLANTags(t.att.Ifindex)
-		}
-	}
-	if err != nil {
+	if err := t.restorer.SetFeature(t.att.Ifindex, ethtool.VLANStripping, false); err != nil {
+		name := nic.Attrs().Name
 		return fmt.Errorf("cannot make %s keep the VLAN tags of received frames: %w (ethtool -K %s rxvlan off)",
 			name, err, name)
 	}

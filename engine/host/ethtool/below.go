@@ -29,7 +29,7 @@ func Merging(nic netlink.Link) (list []Merge, err error) {
 		if err != nil {
 			continue // it has disappeared, or has no offloads
 		}
-		for _, feature := range []string{"rx-gro", "rx-lro"} {
+		for _, feature := range []string{GRO, "rx-lro"} {
 			if f[feature].On && !f[feature].Fixed {
 				list = append(list, Merge{l.Attrs().Name, feature})
 			}

@@ -81,8 +81,12 @@ func featureNames(name string) ([]string, error) {
 	return names, nil
 }
 
-// VLANStripping is the feature of a driver that removes the VLAN tags of received frames (rxvlan).
-const VLANStripping = "rx-vlan-hw-parse"
+// Features of Features by their kernel names: GRO merges received segments, and VLANStripping removes the VLAN tags of
+// received frames (rxvlan).
+const (
+	GRO           = "rx-gro"
+	VLANStripping = "rx-vlan-hw-parse"
+)
 
 // Feature is the state of an offload: whether it is on, and whether the driver keeps it fixed.
 type Feature struct{ On, Fixed bool }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -22,21 +23,23 @@ import (
 	"xwarp/ring"
 )
 
-// Restorer is the process that restores settings when this process ends or calls Close. It is this program again,
-// started with an argument that init handles, so it is available to any program that uses the engine.
+// Restorer changes settings and restores them when Close is called or this process ends. A second process, started with
+// the first change in the network namespace of the calling thread, restores them then. It is this program again,
+// started with an argument that init handles, so it is available to any program that uses the engine. It needs
+// CAP_NET_ADMIN. The zero value has changed nothing.
 type Restorer struct {
-	process *exec.Cmd
+	process *exec.Cmd      // nil before the first change
 	pipe    io.WriteCloser // to the process, which restores at end of file
 	before  []setting      // passed to the process
 }
 
-// setting is a previous state: that of a NAPI instance, of an interface whose GRO was off, or of one that removed VLAN
-// tags.
+// setting is a previous state: that of an offload, or without Feature that of a NAPI instance.
 type setting struct {
 	NAPI     ring.NAPI
-	GROOff   int    // index of the interface; 0: another setting applies
-	Record   string // of GROOff, to be removed
-	Strips   int    // index of the interface that removed tags; 0: another setting applies
+	Ifindex  int // of Feature
+	Feature  string
+	On       bool
+	Record   string // of Feature, to be removed
 	Restored bool   // all previous settings are restored already
 }
 
@@ -52,29 +55,30 @@ func init() {
 	}
 }
 
-// Start starts the process, in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
-func Start() (*Restorer, error) {
+// start starts the process.
+func (r *Restorer) start() error {
 	c := &exec.Cmd{Path: "/proc/self/exe", Args: []string{processName}, Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, Stderr: os.Stderr}
 	c.SysProcAttr = &syscall.SysProcAttr{ // its own session, so that signals to the process group do not reach it
 		Setsid: true, AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
 	in, err := c.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out, err := c.StdoutPipe()
 	if err == nil {
 		err = c.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("starting the restoring process: %w", err)
+		return fmt.Errorf("starting the restoring process: %w", err)
 	}
-	r := &Restorer{process: c, pipe: in}
+	r.process, r.pipe = c, in
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != ready {
-		return nil, errors.Join(fmt.Errorf("the restoring process printed %q: %w",
-			line, err), r.Close())
+		err = errors.Join(fmt.Errorf("the restoring process printed %q: %w", line, err), r.Close())
+		r.process = nil
+		return err
 	}
-	return r, nil
+	return nil
 }
 
 // Change changes the settings of a NAPI instance from before, which is restored at the end, to n.
@@ -88,34 +92,29 @@ func (r *Restorer) Change(before, n ring.NAPI) error {
 	return ring.SetNAPI(n)
 }
 
-// EnableGRO switches GRO of an interface of the calling thread's network namespace on.
-func (r *Restorer) EnableGRO(ifindex int) error {
+// SetFeature switches an offload of an interface of the calling thread's network namespace on or off.
+func (r *Restorer) SetFeature(ifindex int, feature string, on bool) error {
+	if slices.ContainsFunc(r.before, func(s setting) bool {
+		return s.Ifindex == ifindex && s.Feature == feature
+	}) {
+		return nil
+	}
 	name, err := nameOf(ifindex)
 	if err != nil {
 		return err
 	}
-	record := recordOf(ifindex)
+	record := recordOf(ifindex, feature)
 	left := wasLeft(record)
-	if on, err := ethtool.Value(name, unix.ETHTOOL_GGRO, 0); err != nil || on != 0 && !left {
+	f, err := ethtool.Features(name)
+	if err != nil || f[feature].On == on && !left {
 		return err
 	}
-	if err := r.remember(setting{GROOff: ifindex, Record: record}); err != nil {
+	if err := r.remember(setting{Ifindex: ifindex, Feature: feature, On: !on,
+		Record: record}); err != nil {
 		return err
 	}
 	writeRecord(record, r.process.Process.Pid)
-	return setGRO(name, 1)
-}
-
-// KeepVLANTags makes an interface of the calling thread's network namespace leave the VLAN tags in received frames.
-func (r *Restorer) KeepVLANTags(ifindex int) error {
-	name, err := nameOf(ifindex)
-	if err != nil {
-		return err
-	}
-	if err := r.remember(setting{Strips: ifindex}); err != nil {
-		return err
-	}
-	return ethtool.SetFeature(name, ethtool.VLANStripping, false)
+	return ethtool.SetFeature(name, feature, on)
 }
 
 func nameOf(ifindex int) (string, error) {
@@ -129,15 +128,13 @@ func nameOf(ifindex int) (string, error) {
 	return nic.Attrs().Name, nil
 }
 
-func setGRO(name string, on uint32) error {
-	if _, err := ethtool.Value(name, unix.ETHTOOL_SGRO, on); err != nil {
-		return fmt.Errorf("GRO of %s: %w", name, err)
-	}
-	return nil
-}
-
-// remember passes a setting to the process.
+// remember passes a setting to the process, which it starts first if necessary.
 func (r *Restorer) remember(s setting) error {
+	if r.process == nil {
+		if err := r.start(); err != nil {
+			return err
+		}
+	}
 	if err := json.NewEncoder(r.pipe).Encode(s); err != nil {
 		return fmt.Errorf("the restoring process has exited: %w", err)
 	}
@@ -146,9 +143,9 @@ func (r *Restorer) remember(s setting) error {
 }
 
 // Close restores the settings. If this process has dropped the privileges that this needs, it waits for the restoring
-// process to do so. A nil Restorer has nothing to restore. The calling thread must be in the namespace of Start.
+// process to do so. The calling thread must be in the namespace of the first change.
 func (r *Restorer) Close() error {
-	if r == nil {
+	if r.process == nil {
 		return nil
 	}
 	err := restore(r.before)
@@ -201,19 +198,15 @@ func restore(list []setting) error {
 }
 
 func (s *setting) apply() error {
-	if s.GROOff == 0 && s.Strips == 0 {
+	if s.Feature == "" {
 		return ring.SetNAPI(s.NAPI)
 	}
-	name, err := nameOf(s.GROOff + s.Strips)
-	switch {
-	case err != nil:
-		return err
-	case s.Strips != 0:
-		return ethtool.SetFeature(name, ethtool.VLANStripping, true)
+	name, err := nameOf(s.Ifindex)
+	if err == nil {
+		err = ethtool.SetFeature(name, s.Feature, s.On)
 	}
-	if err := setGRO(name, 0); err != nil {
-		return err
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		clearRecord(s.Record)
 	}
-	clearRecord(s.Record)
-	return nil
+	return err
 }

@@ -20,7 +20,7 @@ import (
 	"xwarp/ring"
 )
 
-// holderEnv makes the test program hold settings of a NAPI instance, which it names, until its input ends.
+// holderEnv makes the test program hold settings of a NAPI instance or an offload, which it names, until its input ends.
 const holderEnv = "XWARP_TEST_NAPI"
 
 var held = ring.NAPI{DeferHardIRQs: 3, GROFlushTimeout: 123456}
@@ -33,14 +33,14 @@ func TestMain(m *testing.M) {
 }
 
 func hold(id string) int {
-	n, gro := held, 0
-	fmt.Sscanf(id, "gro %d", &gro)
-	fmt.Sscan(id, &n.ID)
-	r, err := Start()
-	if err == nil && gro != 0 {
-		err = r.EnableGRO(gro)
-	} else if err == nil {
+	n, ifindex, feature, on := held, 0, "", false
+	var r Restorer
+	var err error
+	if read, _ := fmt.Sscanf(id, "offload %d %s %t", &ifindex, &feature, &on); read == 3 {
+		err = r.SetFeature(ifindex, feature, on)
+	} else {
 		var before ring.NAPI
+		fmt.Sscan(id, &n.ID)
 		if before, err = ring.QueryNAPI(n.ID); err == nil {
 			err = r.Change(before, n)
 		}
@@ -212,20 +212,27 @@ func instance(t *testing.T, n *topo.Net) (id uint32) {
 	return id
 }
 
-// TestGRORestored: GRO that was off is off again after the last process of an interface, also if one and its restoring
-// process were killed together. A process that starts while the previous one is restored keeps GRO on.
-func TestGRORestored(t *testing.T) {
+// TestOffloadsRestored: GRO that was off is off again, and VLAN stripping that was on is on again, after the last process
+// of an interface, also if one and its restoring process were killed together. A process that starts while the previous
+// one is restored keeps its own setting.
+func TestOffloadsRestored(t *testing.T) {
 	needs.NetNS(t)
+	for feature, wants := range map[string]bool{ethtool.GRO: true, ethtool.VLANStripping: false} {
+		t.Run(feature, func(t *testing.T) { testOffload(t, feature, wants) })
+	}
+}
+
+func testOffload(t *testing.T, feature string, wants bool) {
 	n, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	what := fmt.Sprintf("gro %d", n.A.Link.Index)
+	what := fmt.Sprintf("offload %d %s %t", n.A.Link.Index, feature, wants)
 	isOn := func() (on bool) {
 		if err := n.A.Do(func() error {
-			v, err := ethtool.Value(n.A.Link.Name, unix.ETHTOOL_GGRO, 0)
-			on = v != 0
+			f, err := ethtool.Features(n.A.Link.Name)
+			on = f[feature].On
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -236,35 +243,35 @@ func TestGRORestored(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); isOn() != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: GRO is on: %t", step, !want)
+				t.Fatalf("%s: it is on: %t", step, !want)
 			}
 		}
 	}
-	expect("before", false)
+	expect("before", !wants)
 	_, _, in := start(t, n, what)
-	expect("the first process", true)
+	expect("the first process", wants)
 	in.Close()
-	expect("after it", false)
+	expect("after it", !wants)
 
 	pid, restorer, _ := start(t, n, what)
 	unix.Kill(restorer, unix.SIGKILL)
 	unix.Kill(pid, unix.SIGKILL)
-	expect("killed with its restoring process", true)
+	expect("killed with its restoring process", wants)
 	_, _, in = start(t, n, what)
-	expect("the next process", true)
+	expect("the next process", wants)
 	in.Close()
-	expect("after the next process", false)
+	expect("after the next process", !wants)
 
 	for range 10 {
 		pid, _, _ = start(t, n, what)
 		unix.Kill(pid, unix.SIGKILL)
 		_, _, in = start(t, n, what)
 		for range 20 {
-			if time.Sleep(5 * time.Millisecond); !isOn() {
-				t.Fatal("the previous restoring process turned GRO off under the next process")
+			if time.Sleep(5 * time.Millisecond); isOn() != wants {
+				t.Fatal("the previous restoring process changed it under the next process")
 			}
 		}
 		in.Close()
-		expect("after a quick restart", false)
+		expect("after a quick restart", !wants)
 	}
 }

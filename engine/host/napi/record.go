@@ -10,25 +10,27 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netspace"
 )
 
-// recordDir has a file for each interface whose GRO is turned on, with the pid of the restoring process. The next start
-// reads it. Without rights to write there, nothing is recorded.
+// recordDir has a file for each offload that is switched, with the pid of the restoring process. The next start reads
+// it. Without rights to write there, nothing is recorded.
 const recordDir = "/run/xwarp"
 
 // restoreWait is the maximum time that a start waits for the restoring process of the previous one.
 const restoreWait = 5 * time.Second
 
-// recordOf returns the path of an interface's record, in the network namespace of the calling thread.
-func recordOf(ifindex int) string {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+// recordOf returns the path of the record of an interface's offload, in the network namespace of the calling thread.
+func recordOf(ifindex int, feature string) string {
+	space := netspace.Name()
+	if space == "" {
 		return ""
 	}
-	return filepath.Join(recordDir, fmt.Sprintf("gro-%d-%d", st.Ino, ifindex))
+	return filepath.Join(recordDir, fmt.Sprintf("%s-%s-%d", feature, space, ifindex))
 }
 
-// writeRecord records that process pid turns GRO off when this process ends.
+// writeRecord records that process pid restores an offload when this process ends.
 func writeRecord(path string, pid int) {
 	if path == "" || os.MkdirAll(recordDir, 0o755) != nil {
 		return
@@ -49,8 +51,8 @@ func clearRecord(path string) {
 	}
 }
 
-// wasLeft reports whether the processes of a record were killed together, so that GRO was not restored. It waits for a
-// restoring process that still runs.
+// wasLeft reports whether the processes of a record were killed together, so that they restored nothing. It waits for
+// a restoring process that still runs.
 func wasLeft(path string) bool {
 	for end := time.Now().Add(restoreWait); ; time.Sleep(10 * time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
