@@ -21,13 +21,13 @@ SEED      ?= 1
 ROUNDS    ?= 5
 # Packages with several threads. The peer's accesses to registered memory are not ordered with those of its owner, which
 # the race detector would report. Tests therefore use memory outside Go's heap (Device.Alloc), which it ignores.
-RACE      ?= ./ring/... ./engine/bytestream/... ./engine/internal/core ./engine/xdp ./engine/sockets ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
+RACE      ?= ./ring/... ./engine/bytestream/... ./engine/internal/core ./engine/xdp ./engine/sockets ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon/session ./engine/daemon \
 	./engine/transfer
 # Too slow under the detector: TestTransmitGSO fills no blocks, and the hundred busy queue pairs of TestKillClient starve
 # other tests. Its memory exceeds the limit of TestProcessLimits.
 RACE_SKIP ?= TransmitGSO|KillClient|ProcessLimits
 # The part of RACE that takes two minutes: whole packages, and tests of engine and daemon in which threads interact.
-RACE_SOME ?= ./ring/... ./engine/bytestream/... ./engine/iwarp ./engine/daemon/client ./engine/transfer
+RACE_SOME ?= ./ring/... ./engine/bytestream/... ./engine/iwarp ./engine/daemon/client ./engine/daemon/session ./engine/transfer
 RACE_RUN  ?= Stress|WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota|Export|Blocked|Closed|KernelTransfer|XDPTransfer|Queues
 
 # Privileged parts run as root, but go itself runs as the user who calls make, so that caches keep their owner.

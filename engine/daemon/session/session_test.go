@@ -15,7 +15,6 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/device"
 	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/rawclient"
 	"xwarp/engine/testkit/verbstest"
@@ -109,7 +108,7 @@ func TestGIDPortsOfReopenedDevice(t *testing.T) {
 		if err := r.Ask(control.OpQueryGIDs, &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
-		p := s.meetings.portOf(meetingAddr{d.dev, netip.MustParseAddr("127.0.0.1")})
+		p := s.meetings.portOf(meetingAddr{d.dev.Load(), netip.MustParseAddr("127.0.0.1")})
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.listener == nil {
@@ -117,12 +116,8 @@ func TestGIDPortsOfReopenedDevice(t *testing.T) {
 		}
 	}
 	isOpen("at first")
-	d.dev.Close()
-	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
-	var err error
-	if d.dev, err = o.Open(d.cfg.Interface[0], nil); err != nil {
-		t.Fatal(err)
-	}
+	d.dev.Load().Close()
+	d.open(t)
 	if err := r.Ask(control.OpAllocPD, &struct{}{}); err != nil { // uses the new device
 		t.Fatal(err)
 	}
@@ -170,7 +165,7 @@ func TestStoppingRefuses(t *testing.T) {
 			t.Errorf("%v, want %v", err, ErrShutdown)
 		}
 	}
-	if d.dev.Core.Listens(at) {
+	if d.dev.Load().Core.Listens(at) {
 		t.Errorf("still listens on %v", at)
 	}
 	if k, body := receive(); k != control.KindEvent || string(body) != `{"event":"stopping"}` {

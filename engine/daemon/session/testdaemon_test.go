@@ -25,7 +25,7 @@ import (
 // testDaemon serves programs with a kernel-transport device. It has no other part of a daemon.
 type testDaemon struct {
 	cfg     *config.Loaded
-	dev     *device.Device
+	dev     atomic.Pointer[device.Device]
 	users   *budget.Users
 	mapper  *control.Mapper
 	log     *slog.Logger
@@ -40,7 +40,18 @@ type testDaemon struct {
 
 func (d *testDaemon) Config() *config.Loaded { return d.cfg }
 
-func (d *testDaemon) Devices() []*device.Device { return []*device.Device{d.dev} }
+// open opens the configured device, which replaces the previous one.
+func (d *testDaemon) open(t *testing.T) {
+	t.Helper()
+	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
+	dev, err := o.Open(d.cfg.Interface[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.dev.Store(dev)
+}
+
+func (d *testDaemon) Devices() []*device.Device { return []*device.Device{d.dev.Load()} }
 
 func (d *testDaemon) Sessions() []*Session {
 	d.mu.Lock()
@@ -97,10 +108,7 @@ func start(t *testing.T) (d *testDaemon, socket string) {
 		users:  budget.NewUsers(2, func() tick.Time { return tick.Time(time.Since(began)) }),
 		log:    slog.New(slog.NewTextHandler(t.Output(), nil))}
 	d.users.SetBounds(budget.Bounds{Host: budget.HostBounds(), Sessions: cfg.Daemon.Clients})
-	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
-	if d.dev, err = o.Open(cfg.Interface[0], nil); err != nil {
-		t.Fatal(err)
-	}
+	d.open(t)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +130,7 @@ func start(t *testing.T) (d *testDaemon, socket string) {
 			s.Fail(ErrShutdown)
 		}
 		served.Wait()
-		d.dev.Close()
+		d.dev.Load().Close()
 		d.mapper.Close()
 	})
 	return d, socket

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,43 +55,43 @@ func TestRequestsTakeTurns(t *testing.T) {
 		s := New(nil, Config{Conn: ends[0], Cred: new(unix.Ucred), Account: one,
 			Log: slog.New(slog.DiscardHandler)})
 		defer s.cancel(ErrShutdown)
-		answered := 0
+		var answered atomic.Int32
 		ask := func(op control.Op) {
 			go func() {
 				s.dispatch(fmt.Appendf(nil, `{"id":1,"op":%q,"args":{"handle":7}}`, op), nil)
-				answered++
+				answered.Add(1)
 			}()
 			synctest.Wait()
 		}
 		other.Enter(budget.RequestTurn)
 		ask(control.OpQuerySRQ)
-		if answered != 1 {
+		if answered.Load() != 1 {
 			t.Error("a request waits for the turn of another user")
 		}
 		one.Enter(budget.RequestTurn)
 		ask(control.OpQuerySRQ)
-		if answered != 1 {
+		if answered.Load() != 1 {
 			t.Error("a request does not wait for its user's turn")
 		}
 		one.Leave(budget.RequestTurn)
 		synctest.Wait()
-		if answered != 2 {
+		if answered.Load() != 2 {
 			t.Error("a request still waits after its user's turn")
 		}
 		leave := s.enterTurn(true)
 		ask(control.OpDestroySRQ)
-		if answered != 2 {
+		if answered.Load() != 2 {
 			t.Error("two requests of one user are executed at a time")
 		}
 		time.Sleep(turnTime)
 		synctest.Wait()
-		if answered != 3 {
+		if answered.Load() != 3 {
 			t.Error("a request that waits for its peer blocks others of its user")
 		}
 		leave() // its turn has ended
 		one.Enter(budget.RequestTurn)
 		ask(control.OpQuerySRQ)
-		if answered != 3 {
+		if answered.Load() != 3 {
 			t.Error("the end of a turn was counted twice")
 		}
 		one.Leave(budget.RequestTurn)

@@ -22,11 +22,11 @@ func (s *Session) owner() control.Owner {
 func (s *Session) AddTo(v *control.Snapshot) {
 	o := s.owner()
 	var port control.Port
+	s.mu.Lock()
 	if s.dev != nil {
 		port = s.dev.Port()
 	}
 	place := port.Place
-	s.mu.Lock()
 	v.Sessions = append(v.Sessions, control.SessionState{Place: place, Owner: o,
 		Program: s.program, Since: s.since.Truncate(time.Second), Ending: s.ctx.Err() != nil})
 	var states []control.QPState
