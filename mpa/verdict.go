@@ -2,9 +2,9 @@ package mpa
 
 import (
 	"fmt"
-	"xwarp/tcp/checksum"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 )
 
 // verdict is the result of a walk over the FPDUs of a part of the stream and the segment.

@@ -57,7 +57,8 @@ func writeStatus(w io.Writer, s *control.Status) error {
 			plain.Fprintf(w, ", %s in, %d out", plain.Count(d.RxFrames, "frame"), d.TxFrames)
 		}
 		if len(d.Addresses) > 0 {
-			plain.Fprintf(w, "\n  addresses %s", joined(d.Addresses))
+			plain.Fprintf(w, "\n  addresses %s",
+				strings.Join(each(d.Addresses, (*netip.Addr).String), ", "))
 		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))
@@ -110,15 +111,6 @@ func writeStatus(w io.Writer, s *control.Status) error {
 		plain.Count(o.CQs, "completion queue"), plain.Count(o.PDs, "protection domain"),
 		plain.Count(o.Listeners, "listener"))
 	return err
-}
-
-// joined lists addresses.
-func joined(list []netip.Addr) string {
-	text := make([]string, len(list))
-	for i, a := range list {
-		text[i] = a.String()
-	}
-	return strings.Join(text, ", ")
 }
 
 // writeIPsec prints the security associations of a device.

@@ -140,7 +140,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	// first, because a daemon that already runs also holds the devices, exports and addresses
 	for _, path := range []string{cfg.Daemon.OperatorSocket(), cfg.Daemon.Socket} {
 		if err := checkUnserved(path); path != "" && err != nil {
-			return err
+			return fmt.Errorf("control socket %s: %w", path, err)
 		}
 	}
 	d.warnRemoved(cfg)

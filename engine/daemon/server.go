@@ -27,13 +27,14 @@ func listenControl(path string, o owner) (*unixListener, error) {
 	return ln, nil
 }
 
-// checkUnserved returns an error if another process serves a control socket.
+// checkUnserved returns an error if another process serves a socket.
 func checkUnserved(path string) error {
-	if other, err := net.Dial("unix", path); err == nil {
-		other.Close()
-		return fmt.Errorf("control socket %s: %w", path, errServed)
+	other, err := net.Dial("unix", path)
+	if err != nil {
+		return nil
 	}
-	return nil
+	other.Close()
+	return errServed
 }
 
 var errServed = errors.New("another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)")
@@ -89,9 +90,8 @@ func (l *unixListener) Close() error {
 }
 
 // listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon, but none that is served,
-// however many daemons start at once. The socket appears under
-// its path with its owner and mode, so that no client gets EACCES that may connect. Until it listens, nobody else can
-// connect to it under its other name, whatever the umask.
+// however many daemons start at once. The socket appears under its path with its owner and mode, so that no client gets
+// EACCES that may connect. Until it listens, nobody else can connect to it under its other name, whatever the umask.
 func listenUnix(path string, o owner) (*unixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -105,9 +105,8 @@ func listenUnix(path string, o owner) (*unixListener, error) {
 		return nil, err
 	}
 	defer unlock()
-	if other, err := net.Dial("unix", path); err == nil {
-		other.Close()
-		return nil, errServed
+	if err := checkUnserved(path); err != nil {
+		return nil, err
 	}
 	at, err := os.Open(dir)
 	if err != nil {

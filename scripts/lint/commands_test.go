@@ -153,8 +153,7 @@ func TestCommands(t *testing.T) {
 		return v
 	}
 	checked := 0
-	for _, name := range documents(t, "Makefile", ".ci/run", "scripts/*.sh", "*.md", "*/*.md",
-		"*/*/*.md", "*/*/*/*.md") {
+	for _, name := range documents(t, "Makefile", ".ci/run", "*.sh", "*.md") {
 		for _, words := range commands(read(t, name), makefile) {
 			if slices.ContainsFunc(words, shellVariable.MatchString) {
 				continue
@@ -180,7 +179,7 @@ func TestCommands(t *testing.T) {
 func TestNames(t *testing.T) {
 	all := testsOf(t, repository, true).functions
 	makefile := read(t, "Makefile")
-	for _, name := range documents(t, "Makefile", "*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md") {
+	for _, name := range documents(t, "Makefile", "*.md") {
 		if strings.HasSuffix(name, "CHANGELOG.md") || strings.HasPrefix(name, "bench/results/") {
 			continue // about the past
 		}
@@ -198,22 +197,17 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// documents returns the files that match one of some patterns.
-func documents(t *testing.T, patterns ...string) (names []string) {
+// documents returns the files that match one of some patterns of git.
+func documents(t *testing.T, patterns ...string) []string {
 	t.Helper()
-	for _, p := range patterns {
-		found, err := filepath.Glob(filepath.Join(repository, p))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range found {
-			name, _ := filepath.Rel(repository, f)
-			if !strings.HasPrefix(name, "build/") {
-				names = append(names, name)
-			}
-		}
+	names, err := listFiles(repository, patterns...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool {
+		_, err := os.Stat(filepath.Join(repository, name))
+		return err != nil // removed, and not committed yet
+	})
 }
 
 func read(t *testing.T, name string) string {

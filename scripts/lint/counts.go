@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -26,25 +24,14 @@ func checkCounts(p pkg) (faults []string, err error) {
 	if !counting.MatchString(p.ImportPath) {
 		return nil, nil
 	}
-	set := token.NewFileSet()
-	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil,
-			parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
-				if what := countedPlural(s.Value); what != "" {
-					at := set.Position(s.Pos())
-					faults = append(faults, fmt.Sprintf("%s:%d: %q is wrong for one: use "+
-						"plain.Count", filepath.Join(p.ImportPath, name), at.Line, what))
-				}
+	return inspect(p, func(n ast.Node) string {
+		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
+			if what := countedPlural(s.Value); what != "" {
+				return fmt.Sprintf("%q is wrong for one: use plain.Count", what)
 			}
-			return true
-		})
-	}
-	return faults, nil
+		}
+		return ""
+	})
 }
 
 // countedPlural returns the first count of format with a noun in the plural that is not a limit, or "".

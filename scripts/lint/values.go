@@ -13,6 +13,16 @@ func checkValues(p pkg) (faults []string, err error) {
 	if r, ok := findLayer(p.ImportPath); !ok || !r.values {
 		return nil, nil
 	}
+	return inspect(p, func(n ast.Node) string {
+		if why := process(n); why != "" {
+			return why + " in a protocol package"
+		}
+		return ""
+	})
+}
+
+// inspect returns what judge finds in the syntax of the non-test files of p, with the place.
+func inspect(p pkg, judge func(n ast.Node) string) (faults []string, err error) {
 	set := token.NewFileSet()
 	for _, name := range p.GoFiles {
 		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil,
@@ -21,10 +31,9 @@ func checkValues(p pkg) (faults []string, err error) {
 			return nil, err
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			if why := process(n); why != "" {
-				at := set.Position(n.Pos())
-				faults = append(faults, fmt.Sprintf("%s:%d: %s in a protocol package",
-					filepath.Join(p.ImportPath, name), at.Line, why))
+			if fault := judge(n); fault != "" {
+				faults = append(faults, fmt.Sprintf("%s:%d: %s", filepath.Join(p.ImportPath, name),
+					set.Position(n.Pos()).Line, fault))
 			}
 			return true
 		})

@@ -35,14 +35,11 @@ var (
 // checkWords returns the lines of the repository's files that have one of idioms, and the long sentences of its
 // manuals. Generated tables and notes of measurements in bench/results may have long sentences.
 func checkWords(root string) (faults []string, err error) {
-	cmd := exec.Command("git", "ls-files", "-co", "--exclude-standard")
-	cmd.Dir = root
-	out, err := cmd.Output()
+	names, err := listFiles(root)
 	if err != nil {
-		return nil, fmt.Errorf("git ls-files: %w", err)
+		return nil, err
 	}
-	for name := range strings.Lines(string(out)) {
-		name = strings.TrimSpace(name)
+	for _, name := range names {
 		if !worded.MatchString(name) || unworded.MatchString(name) {
 			continue
 		}
@@ -58,6 +55,18 @@ func checkWords(root string) (faults []string, err error) {
 		}
 	}
 	return faults, nil
+}
+
+// listFiles returns the files of the repository at root that git does not ignore, for some patterns or all.
+func listFiles(root string, patterns ...string) ([]string, error) {
+	cmd := exec.Command("git", append([]string{"ls-files", "-coz", "--exclude-standard", "--"},
+		patterns...)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }), nil
 }
 
 func findIdioms(name, text string) (faults []string) {

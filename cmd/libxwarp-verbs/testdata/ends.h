@@ -14,13 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                  \
-	do                                                                                                \
-		if (!(condition)) {                                                                       \
-			fprintf(stderr, "line %d: %s is false (errno %s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1);                                                                          \
-		}                                                                                         \
-	while (0)
+#include "check.h"
 
 enum { SIZE = 4096, PORT = 7200 };
 

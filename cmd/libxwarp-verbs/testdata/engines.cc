@@ -13,13 +13,7 @@
 #include <thread>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                         \
-	do                                                                                                       \
-		if (!(condition)) {                                                                              \
-			fprintf(stderr, "line %d: %s is false (errno %s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1);                                                                                 \
-		}                                                                                                \
-	while (0)
+#include "check.h"
 
 static const int size = 1 << 20;
 static char *memory;

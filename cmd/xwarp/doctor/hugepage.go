@@ -55,12 +55,11 @@ func (e *env) hugePages() int {
 func sizes(format string, byteCount ...uint64) string {
 	var args []any
 	for _, n := range byteCount {
-		switch {
-		case n == ^uint64(0):
-			args = append(args, "unlimited")
-		default:
-			args = append(args, plain.Size(n))
+		text := plain.Size(n)
+		if n == ^uint64(0) {
+			text = "unlimited"
 		}
+		args = append(args, text)
 	}
 	return fmt.Sprintf(format, args...)
 }

@@ -38,7 +38,6 @@ var kinds = []kind{
 	{"srq", cmdResSRQ, resSRQ, resSRQN, srqs},
 }
 
-// owned is the state of an object with an owner.
 // entries returns an entry for each object of a device.
 func entries[T interface{ IsOn(string) bool }](list []T, device string, make func(*T) entry) (
 	all []entry) {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/ports"
 )
 
 // Process is a holder.
@@ -101,27 +103,15 @@ func OfPort(port uint16) []Process {
 			protocol, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 			its, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 			_, unconnected := unix.Getpeername(fd)
-			if protocol == unix.IPPROTO_TCP && err == nil && its == space && unconnected != nil {
-				found = found || portOf(fd) == port
-			}
+			at, _ := unix.Getsockname(fd)
+			found = found || protocol == unix.IPPROTO_TCP && err == nil && its == space &&
+				unconnected != nil && ports.Of(at) == port
 		})
 		if found {
 			return []uint64{0}
 		}
 		return nil
 	})
-}
-
-// portOf returns the local port of a socket; 0 if it has none.
-func portOf(fd int) uint16 {
-	at, _ := unix.Getsockname(fd)
-	switch at := at.(type) {
-	case *unix.SockaddrInet4:
-		return uint16(at.Port)
-	case *unix.SockaddrInet6:
-		return uint16(at.Port)
-	}
-	return 0
 }
 
 // sockets calls look with a descriptor of each socket of another process whose link in /proc is wanted.

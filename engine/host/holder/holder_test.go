@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bpf/needs"
+	"xwarp/engine/host/ports"
 )
 
 // socket opens an AF_XDP socket with a mapped ring, as every socket in use has, and returns its inode.
@@ -108,7 +109,8 @@ func TestOfPort(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrInet6{}); err != nil {
 		t.Fatal(err)
 	}
-	port := portOf(fd)
+	at, _ := unix.Getsockname(fd)
+	port := ports.Of(at)
 	if got := OfPort(port); len(got) != 1 || got[0].Pid != os.Getpid() {
 		t.Errorf("the holders of port %d: %v", port, got)
 	}

@@ -20,7 +20,8 @@ import (
 	"xwarp/ring"
 )
 
-// holderEnv makes the test program hold settings of a NAPI instance or an offload, which it names, until its input ends.
+// holderEnv makes the test program hold settings of a NAPI instance, or an offload, which it names, until its input
+// ends.
 const holderEnv = "XWARP_TEST_NAPI"
 
 var held = ring.NAPI{DeferHardIRQs: 3, GROFlushTimeout: 123456}
@@ -212,9 +213,9 @@ func instance(t *testing.T, n *topo.Net) (id uint32) {
 	return id
 }
 
-// TestOffloadsRestored: GRO that was off is off again, and VLAN stripping that was on is on again, after the last process
-// of an interface, also if one and its restoring process were killed together. A process that starts while the previous
-// one is restored keeps its own setting.
+// TestOffloadsRestored: GRO that was off is off again, and VLAN stripping that was on is on again, after the last
+// process of an interface, also if one and its restoring process were killed together. A process that starts while the
+// previous one is restored keeps its own setting.
 func TestOffloadsRestored(t *testing.T) {
 	needs.NetNS(t)
 	for feature, wants := range map[string]bool{ethtool.GRO: true, ethtool.VLANStripping: false} {
