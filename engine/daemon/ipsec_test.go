@@ -210,7 +210,10 @@ func testIPsec(t *testing.T, queues int) {
 		"listen = \"0.0.0.0:7175\"\nserve = \"directory\"\npath = %q\nsize = \"64MiB\"\n", dir))
 	socket := p.start(t, 0, "")
 	e, peer := p.dial(t, socket)
-	if p.fake.asked == 0 {
+	p.fake.mu.Lock()
+	asked := p.fake.asked
+	p.fake.mu.Unlock()
+	if asked == 0 {
 		t.Error("no SA was requested from the IKE daemon")
 	}
 	work := func(until func() bool) (rounds int) {

@@ -142,7 +142,9 @@ func TestSubordinateUsers(t *testing.T) {
 	if err := os.WriteFile(file, []byte("nobody:100000:65536\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	d.uidOwners.mu.Lock()
 	d.uidOwners.file = file
+	d.uidOwners.mu.Unlock()
 	var list []*client.Device
 	for uid := uint32(100_000); ; uid++ {
 		dev, err := program(t, socket, uid)
