@@ -61,7 +61,7 @@ func TestOpenMPI(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for style, ranks := range map[string]int{"iwarp": 2, "roce": 3} { // see the README for three
+	for style, ranks := range map[string]int{"iwarp": 2, "roce": 4} { // see the README for more
 		t.Run(style, func(t *testing.T) {
 			a, _ := pair(t)
 			a.env = append(a.env, "XWARP_STYLE="+style, "HOME="+scratch(t), "TMPDIR="+scratch(t))

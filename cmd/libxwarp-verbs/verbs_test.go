@@ -79,7 +79,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestDlopen runs programs that load the libraries by dlopen: a C program, and Debian's Python with ctypes.
+// TestDlopen runs programs that load the libraries by dlopen: a C program, which also opens a plugin with
+// RTLD_DEEPBIND, and Debian's Python with ctypes.
 func TestDlopen(t *testing.T) {
 	a, b := pair(t)
 	const library = "libelsewhere.so"
@@ -95,7 +96,9 @@ func TestDlopen(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if out := a.start(t, program+" "+library, b).wait(t); !strings.Contains(out, "all is well") {
+	plugin := own(t, "dlopen", "-DPLUGIN", "-shared", "-fPIC")
+	line := program + " " + library + " " + plugin
+	if out := a.start(t, line, b).wait(t); !strings.Contains(out, "all is well") {
 		t.Error(out)
 	}
 	out := a.start(t, python+" "+script(t, "ctypes_devices.py"), b).wait(t)

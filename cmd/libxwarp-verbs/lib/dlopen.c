@@ -1,10 +1,16 @@
 /* Programs that dlopen libibverbs or librdmacm, and then call dlsym or dlvsym. With the handle of such a library
  * dlsym finds its own symbols, even if others are preloaded. So dlopen returns a handle of libxwarp-dlopen.so
  * instead, whose only dependencies are this library, libibverbs and librdmacm; dlsym searches them in this order.
- * dlvsym accepts the symbols of a library without versions for any version. */
+ * dlvsym accepts the symbols of a library without versions for any version.
+ *
+ * A plugin opened with RTLD_DEEPBIND finds the symbols of its dependencies before those of preloaded libraries. So
+ * dlopen drops this flag for plugins that use one of the two libraries, such as the RDMA module of Valkey. */
 #include "base.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #define OURS "libxwarp-dlopen.so"
 
@@ -53,6 +59,28 @@ __attribute__((noinline)) static void *open_rdma(opener *next, const char *file,
 	return h;
 }
 
+/* uses_rdma reports whether a file contains the name of one of the two libraries, as a dependency or as a string. It
+ * is false for a name without a directory, which only ld.so can find. */
+__attribute__((noinline)) static bool uses_rdma(const char *file)
+{
+	int fd = file && strchr(file, '/') ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+	struct stat st;
+	void *p = MAP_FAILED;
+	bool found = false;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0)
+		p = xw_mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (p != MAP_FAILED) {
+		size_t n = (size_t)st.st_size;
+		found = memmem(p, n, "libibverbs.so", strlen("libibverbs.so")) ||
+			memmem(p, n, "librdmacm.so", strlen("librdmacm.so"));
+		xw_munmap(p, n);
+	}
+	if (fd >= 0)
+		close(fd);
+	return found;
+}
+
 FIND(void *, dlopen, (const char *, int))
 
 /* dlopen searches relative to its caller ($ORIGIN, RUNPATH), which it determines from the return address, so jump to
@@ -65,5 +93,7 @@ EXPORT void *dlopen(const char *file, int mode)
 		if (h)
 			return h;
 	}
+	if (mode & RTLD_DEEPBIND && uses_rdma(file))
+		mode &= ~RTLD_DEEPBIND;
 	return next(file, mode);
 }

@@ -1,11 +1,14 @@
-/* A program that loads the libraries at run time, as NCCL does: PROGRAM LIBRARY, with LIBRARY in the program's
- * RUNPATH. */
+/* A program that loads the libraries at run time, as NCCL does: PROGRAM LIBRARY PLUGIN, with LIBRARY in the program's
+ * RUNPATH. PLUGIN is this file built with -DPLUGIN, which Valkey would open with RTLD_DEEPBIND. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifdef PLUGIN
+struct ibv_device **plugin_devices(int *n) { return ibv_get_device_list(n); }
+#else
 #define CHECK(condition) do if (!(condition)) { const char *why = dlerror(); \
 	fprintf(stderr, "line %d: %s is false (%s)\n", __LINE__, #condition, why ? why : "?"); exit(1); } while (0)
 
@@ -28,7 +31,7 @@ int main(int argc, char **argv)
 #endif
 	};
 
-	CHECK(argc == 2 && !dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD));
+	CHECK(argc == 3 && !dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD));
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
 		void *h = dlopen(files[i], RTLD_NOW | RTLD_LOCAL), *again;
 		CHECK(h);
@@ -43,6 +46,10 @@ int main(int argc, char **argv)
 	}
 	CHECK(!dlopen("libibverbs.so.77", RTLD_NOW | RTLD_NOLOAD));
 	CHECK(dlopen(argv[1], RTLD_NOW)); /* the caller's RUNPATH is searched */
+	void *plugin = dlopen(argv[2], RTLD_NOW | RTLD_DEEPBIND);
+	CHECK(plugin);
+	lists(dlsym(plugin, "plugin_devices"));
 	puts("all is well");
 	return 0;
 }
+#endif
