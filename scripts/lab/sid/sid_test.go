@@ -86,6 +86,21 @@ func pairOf(server, client string) string {
 	return server + " & sleep 1; " + client + " && wait $!"
 }
 
+// valkey is a script that runs the test of Valkey's RDMA module against a server.
+const valkey = `cd /usr/src/valkey
+src/valkey-server --port 0 --save "" --dir /tmp --loadmodule $PWD/src/valkey-rdma.so \
+	--rdma-port 6379 --rdma-bind 127.0.0.1 >/tmp/log &
+for i in $(seq 100); do
+	grep -q "Ready to accept connections" /tmp/log && break
+	sleep 0.2
+done
+tests/rdma/rdma-test --thread 4 -h 127.0.0.1
+status=$?
+kill $!
+wait
+cat /tmp/log
+exit $status`
+
 // TestProgramsOfSid runs programs of the newest rdma-core in both styles.
 func TestProgramsOfSid(t *testing.T) {
 	root, dir := root(t), build(t)
@@ -105,8 +120,11 @@ func TestProgramsOfSid(t *testing.T) {
 		{"roce", pairOf(writeBW, writeBW+" 127.0.0.1"), figures},
 		{"iwarp", pairOf("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 127.0.0.1"), figures},
 		{"iwarp", pairOf(rstream, rstream+" -s 127.0.0.1"), `custom +\d`},
+		{"iwarp", valkey, `Valkey Over RDMA test \[OK\]`},
+		{"roce", valkey, `Valkey Over RDMA test \[OK\]`},
 	} {
-		t.Run(c.style+" "+c.script, func(t *testing.T) {
+		name, _, _ := strings.Cut(c.script, "\n")
+		t.Run(c.style+" "+name, func(t *testing.T) {
 			script := "xwarp run --local --style " + c.style + " -- sh -c '" + c.script + "'"
 			if out := run(t, root, dir, script); !regexp.MustCompile(c.want).MatchString(out) {
 				t.Errorf("no %s in\n%s", c.want, out)
