@@ -275,7 +275,11 @@ func runTool(server, client *VM, tl tool, dir string) (data []byte, printed stri
 		if code != 0 || err != nil {
 			return out, fmt.Errorf("client: exit code %d, %w", code, orExit(err))
 		}
-		if code, err := s.Wait(time.Minute); code != 0 || err != nil {
+		code, err = s.Wait(time.Minute)
+		if strings.HasPrefix(tl.server, "rping") {
+			code = PingCode(code, s.Output())
+		}
+		if code != 0 || err != nil {
 			return out, fmt.Errorf("server: exit code %d, %w", code, orExit(err))
 		}
 		return out, nil
