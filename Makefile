@@ -121,7 +121,7 @@ reqs: ## rewrite the table of RFC requirements and their tests
 .PHONY: generate
 generate: ## rebuild the eBPF objects; installs clang
 	@scripts/setup.sh generate
-	$(GO) generate ./bpf
+	$(GO) generate ./bpf/...
 
 .PHONY: fuzz
 fuzz: ## every fuzzer in turn, first by coverage, then in bulk (FUZZTIME=10m for each, PKGS)

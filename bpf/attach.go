@@ -40,13 +40,19 @@ type Attachment struct {
 	Mode      Mode   // ModeNative or ModeGeneric
 	NativeErr error  // why ModeAuto fell back to generic mode, for the log; else nil
 	ProgramID uint32
-	LinkID    uint32
+	LinkID    uint32 // 0 in a dispatcher
+
+	// of libxdp's dispatcher, when the program joined
+	Dispatched bool   // the program runs in it
+	Beside     string // the other programs
+	OneBuffer  string // those that restrict it to frames of one buffer
 }
 
 // Attach runs the program on an interface of the calling thread's network namespace until [Steering.Detach],
 // [Steering.Close] or the end of the process, with the Ethernet address that the interface has now (see
-// [Steering.SetMAC]). It replaces no other program: the error is then a [*ForeignProgramError]. With ModeAuto the
-// caller should log Attachment.NativeErr when there is one.
+// [Steering.SetMAC]). Where the interface has libxdp's dispatcher, the program joins it. It replaces no other program:
+// the error is then a [*ForeignProgramError]. With ModeAuto the caller should log Attachment.NativeErr when there is
+// one.
 func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	if err := s.lockOpen(); err != nil {
 		return Attachment{}, err
@@ -54,7 +60,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	defer s.life.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link != nil {
+	if s.link != nil || s.member != nil {
 		return Attachment{}, fmt.Errorf("bpf: already attached to %s: one Steering serves one "+
 			"interface", s.att.Interface)
 	}
@@ -67,8 +73,9 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 			"namespace?)", ifindex, err)
 	}
 	att := Attachment{Ifindex: ifindex, Interface: nic.Attrs().Name}
-	if err := checkForeign(nic); err != nil {
-		return Attachment{}, err
+	foreign := checkForeign(nic)
+	if foreign != nil && foreign.ID == 0 {
+		return Attachment{}, foreign
 	}
 	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 {
 		if err := s.setMAC([6]byte(mac)); err != nil {
@@ -76,6 +83,12 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 		}
 	}
 
+	if foreign != nil {
+		if err := s.join(&att, mode, foreign); err != nil {
+			return Attachment{}, err
+		}
+		return att, nil
+	}
 	if mode != ModeGeneric {
 		if err = refuseBond(nic); err == nil {
 			err = s.attach(&att, nic.Attrs().MTU, ModeNative)
@@ -152,6 +165,9 @@ func genericMayHelp(err error) bool {
 func (s *Steering) Attached() (Attachment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.member != nil {
+		return s.att, s.member.Joined()
+	}
 	if s.link == nil {
 		return Attachment{}, false
 	}
@@ -167,11 +183,14 @@ func (s *Steering) Attached() (Attachment, bool) {
 func (s *Steering) Detach() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link == nil {
-		return nil
+	var err error
+	switch {
+	case s.member != nil:
+		err = s.member.Leave()
+	case s.link != nil:
+		err = s.link.Close()
 	}
-	err := s.link.Close()
-	s.link, s.att = nil, Attachment{}
+	s.link, s.member, s.att = nil, nil, Attachment{}
 	if err != nil {
 		return fmt.Errorf("bpf: detach: %w", err)
 	}
@@ -179,7 +198,7 @@ func (s *Steering) Detach() error {
 }
 
 // checkForeign returns a [*ForeignProgramError] when an interface has an XDP program.
-func checkForeign(nic netlink.Link) error {
+func checkForeign(nic netlink.Link) *ForeignProgramError {
 	xdp := nic.Attrs().Xdp
 	if xdp == nil || !xdp.Attached {
 		return nil

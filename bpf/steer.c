@@ -18,7 +18,8 @@
 //   - Fragments of such segments that arrive after the first fragment. They never reach the kernel's reassembly.
 //   - ICMP errors that quote such a segment. The kernel's path MTU cache does not learn from them.
 //
-// Four kinds of claimed frames are dropped. No frame is modified.
+// Four kinds of claimed frames are dropped. No frame is modified. In libxdp's dispatcher the program passes these frames to the
+// kernel while no queue has a socket: its process may have been killed.
 //
 //   - Frames on a receive queue without a socket: only the socket of that queue could take the frame, and the kernel, which
 //     does not know the connection, would answer RST. TCP retransmits.
@@ -46,6 +47,7 @@
 // No helper in use is reserved for GPL programs, so the program has the licence of the project.
 const char license_text[] SEC("license") = "Apache-2.0";
 
+#define MAX_QUEUES 256 /* as DefaultMaxQueues of limits.go */
 #define MAX_VLAN_TAGS 2
 #define MAX_EXT_HEADERS 6 /* RFC 8200 4.1 lists seven places; more than six before TCP is an attack */
 #define MAX_HEADERS 4096  /* bytes from the start of the frame to the end of the last header that is read */
@@ -638,6 +640,21 @@ static inline_always void count(void *map, __u32 index)
 		*n += 1; /* per CPU: there is no other writer */
 }
 
+// in_dispatcher is set for the program in libxdp's dispatcher, where it stays attached when its process is killed.
+const volatile __u32 in_dispatcher = 0;
+
+// is_abandoned reports whether the program has no sockets any more. The kernel closes them with the process.
+// As a global function it is verified once.
+__attribute__((noinline)) int is_abandoned(void)
+{
+	for (int i = 0; i < MAX_QUEUES; i++) {
+		__u32 queue = i; /* the verifier does not follow a counter on the stack */
+		if (bpf_map_lookup_elem(&sockets, &queue))
+			return 0;
+	}
+	return 1;
+}
+
 SEC("xdp.frags")
 int xwarp_steer(struct xdp_md *ctx)
 {
@@ -658,6 +675,10 @@ int xwarp_steer(struct xdp_md *ctx)
 			o = OUTCOME_DROP_NO_SOCKET;
 			count(&no_socket_drops, ctx->rx_queue_index);
 		}
+	}
+	if (in_dispatcher && action == XDP_DROP && is_abandoned()) {
+		action = XDP_PASS;
+		o = OUTCOME_PASS_NO_MATCH;
 	}
 	if (d.part == FIRST_FRAGMENT && (is_claimable(&d) || d.id_protocol == PROTO_FRAGMENT))
 		remember_first_fragment(&f, &d, claimed);

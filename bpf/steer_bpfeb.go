@@ -160,6 +160,7 @@ const (
 	steerMapSettings       = "settings"
 	steerMapSockets        = "sockets"
 	steerProgXwarpSteer    = "xwarp_steer"
+	steerVarInDispatcher   = "in_dispatcher"
 )
 
 // loadSteer returns the embedded CollectionSpec for steer.
@@ -232,6 +233,7 @@ type steerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerVariableSpecs struct {
+	InDispatcher *ebpf.VariableSpec `ebpf:"in_dispatcher"`
 }
 
 // steerObjects contains all objects after they have been loaded into the kernel.
@@ -295,6 +297,7 @@ func (m *steerMaps) Close() error {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerVariables struct {
+	InDispatcher *ebpf.Variable `ebpf:"in_dispatcher"`
 }
 
 // steerPrograms contains all programs after they have been loaded into the kernel.

@@ -4,7 +4,8 @@
 // A [Steering] is one loaded program with its maps. It serves one interface and its VLANs, because sockets are
 // identified by the receive queue alone. Claims and settings belong to a [VLAN], or to frames without one. It is
 // attached through a bpf_link and pins nothing, so the kernel detaches the program and frees the maps when the process
-// ends in any way.
+// ends in any way. Where the interface has libxdp's dispatcher, the program joins it (package dispatcher). There it is
+// pinned, and a second process removes it in the end.
 //
 // A segment is claimed by a flow, which is an exact four-tuple, else by a listener for its local address and port, else
 // by a listener for any address and that port if the address is one of this host. Fragments follow their first
@@ -24,6 +25,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"xwarp/bpf/dispatcher"
 )
 
 // programName is the name of the program in the kernel.
@@ -48,7 +51,8 @@ type Steering struct {
 
 	// guarded by mu
 	mu         sync.Mutex
-	link       link.Link // nil when not attached
+	link       link.Link              // nil when not attached, or in a dispatcher
+	member     *dispatcher.Membership // nil when not in a dispatcher
 	att        Attachment
 	generation uint32 // the latest of all VLANs
 }

@@ -24,7 +24,7 @@ cp -R go.mod go.sum bpf "$copy"
 cd "$copy"
 git init -q .
 git add -A
-go generate ./bpf
+go generate ./bpf/...
 if ! git -c core.pager=cat diff --stat --exit-code; then
 	say "error: the committed files are not what the sources give: run make generate and commit"
 	exit 1

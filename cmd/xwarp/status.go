@@ -81,6 +81,7 @@ func writeStatus(w io.Writer, s *control.Status) error {
 				"a TCP checksum\")\n", d.Partial)
 		}
 		for _, m := range []struct{ what, text string }{{"segments", d.Way},
+			{"in libxdp's dispatcher, beside", d.Beside},
 			{"fallback", d.Fallback}, {"no zero-copy", d.NoZeroCopy}, {"busy polling", d.BusyPoll},
 			{"health", d.Health}, {"port mapper", d.Mapper}, {"error", d.Error}} {
 			if m.text != "" {

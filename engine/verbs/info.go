@@ -15,6 +15,7 @@ type Transport struct {
 	Trunk     string // name of the interface whose sockets a VLAN uses; otherwise empty
 	VLAN      int    // its identifier; 0 if the device is no VLAN, or does not use the sockets of its parent
 	XDPMode   string // "native" or "generic"
+	Beside    string // the other programs in libxdp's dispatcher when xwarp joined it; empty without one
 	Transmit  string // "xdp" or "packet-gso"
 	Way       string // how segments are sent now, their packet size, and why; empty on kernel sockets
 	Copy      string // "copy" or "zero-copy"

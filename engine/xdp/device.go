@@ -311,6 +311,7 @@ func (x *driver) Describe() verbs.Transport {
 	}
 	return verbs.Transport{
 		Name: "xdp", Interface: x.ifname(), Ifindex: x.ifindex, XDPMode: x.att.Mode.String(),
+		Beside:   x.att.Beside,
 		Transmit: string(x.cfg.Transmit), Way: x.way(), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
 		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: cmp.Or(x.noTrunk, x.att.NativeErr),

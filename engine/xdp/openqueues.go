@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"xwarp/bpf"
@@ -70,6 +71,12 @@ func queueBusy(err error, link, queue int) error {
 	default:
 		return fmt.Errorf("%w; held by AF_XDP sockets of: %s", err, who)
 	}
+}
+
+// HasDispatcher reports whether an interface has libxdp's dispatcher. The error says why a device cannot join it.
+func HasDispatcher(nic netlink.Link) (bool, error) {
+	_, _, found, err := bpf.Dispatched(nic)
+	return found, err
 }
 
 // queuesCommand returns the command that sets the number of receive queues.

@@ -58,10 +58,12 @@ func (c *Config) checkTransmit() error {
 
 // attachMode returns the mode in which to attach the program. A native program of a veth makes the kernel cut all that
 // the peer sends into frames of the MTU; a generic one receives blocks whole, but most frames on the first queue. So
-// several queues have a native one if segments leave as frames.
+// several queues have a native one if segments leave as frames. In a dispatcher the program has the mode of that.
 func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
-	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && (c.Transmit != TransmitXDP ||
-		ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1) {
+	xdp := nic.Attrs().Xdp
+	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && (xdp == nil || !xdp.Attached) &&
+		(c.Transmit != TransmitXDP ||
+			ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1) {
 		return bpf.ModeGeneric
 	}
 	return c.XDPMode

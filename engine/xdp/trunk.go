@@ -184,6 +184,14 @@ func (t *trunk) logOpen(nic netlink.Link) {
 	if t.att.NativeErr != nil {
 		t.log.Warn("generic XDP: slower than native", "because", t.att.NativeErr)
 	}
+	if t.att.Dispatched {
+		t.log.Info("joined libxdp's dispatcher", "beside", t.att.Beside)
+	}
+	if t.att.OneBuffer != "" {
+		t.log.Warn("the dispatcher takes frames of one buffer only: larger frames may be dropped",
+			"because", t.att.OneBuffer+" does not support more", "next",
+			"a smaller MTU, or xdp-loader unload of that program")
+	}
 	if t.veth && t.att.Mode == bpf.ModeGeneric {
 		if err := t.enableGRO(); err != nil {
 			t.log.Warn("cannot turn on GRO: frames of a veth peer may arrive out of order",

@@ -6,7 +6,7 @@ lab=${LAB_DIR:-$repo/build/lab}
 root=$lab/root
 foreign_packages=iproute2,iputils-ping,ethtool,kmod,procps # of roots for other processors
 packages=$foreign_packages,rdma-core,rdmacm-utils,ibverbs-utils,ibverbs-providers,perftest,fio
-packages=$packages,strongswan-charon,strongswan-swanctl,libstrongswan-standard-plugins,tcpdump
+packages=$packages,strongswan-charon,strongswan-swanctl,libstrongswan-standard-plugins,tcpdump,xdp-tools
 
 say() { printf 'lab: %s\n' "$*"; }
 die() { printf 'lab: error: %s\n' "$*" >&2; exit 1; }

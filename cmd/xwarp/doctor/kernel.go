@@ -48,10 +48,17 @@ func lockdown(text string) finding {
 
 var foreignCheck = check{
 	name: "foreign-program", nic: true,
-	why: "an interface has one XDP program, and xwarp does not replace another one",
+	why: "xwarp joins libxdp's dispatcher, and does not replace another XDP program",
 	look: func(e *env) finding {
 		if !e.hasProgram() {
 			return fine("%s has no XDP program", e.name())
+		}
+		if programs, ours, found, err := bpf.Dispatched(e.nic); err != nil {
+			return fail("%v", err).advise("xdp-loader status %s", e.name())
+		} else if ours {
+			return fine("xwarp's program is in libxdp's dispatcher of %s: %s", e.name(), programs)
+		} else if found {
+			return fine("xwarp will join libxdp's dispatcher of %s: %s", e.name(), programs)
 		}
 		f, err := e.attachedProgram()
 		switch {
@@ -84,6 +91,9 @@ func (e *env) attachedProgram() (f *bpf.ForeignProgramError, err error) {
 func (e *env) isServed() bool {
 	if !e.hasProgram() {
 		return false
+	}
+	if _, ours, found, err := bpf.Dispatched(e.nic); found || err != nil {
+		return ours
 	}
 	f, _ := e.attachedProgram()
 	return f != nil && f.Name == steeringProgram

@@ -421,7 +421,7 @@ func (d *Device) Transport() verbs.Transport {
 	t := verbs.Transport{
 		Name: i.Transport, Daemon: true, Interface: i.Interface, Ifindex: i.Ifindex,
 		Trunk: i.Trunk, VLAN: i.VLAN,
-		XDPMode: i.XDPMode, Transmit: i.Transmit, Way: i.Way,
+		XDPMode: i.XDPMode, Beside: i.Beside, Transmit: i.Transmit, Way: i.Way,
 		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 		BusyPoll: i.BusyPoll,
 	}

@@ -143,6 +143,7 @@ type DeviceMode struct {
 	Trunk      string `json:"trunk,omitempty" doc:"network card whose sockets this VLAN uses"`
 	VLAN       int    `json:"vlan,omitempty" doc:"identifier of this VLAN"`
 	XDPMode    string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Beside     string `json:"beside,omitempty" doc:"other programs in libxdp's dispatcher when xwarp joined it"`
 	Transmit   string `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`
 	Way        string `json:"way,omitempty" doc:"current transmit path and packet size, and why"`
 	Copy       string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`

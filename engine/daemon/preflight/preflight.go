@@ -22,6 +22,7 @@ import (
 	"xwarp/engine/host/ports"
 	"xwarp/engine/host/vlan"
 	"xwarp/engine/ranges"
+	"xwarp/engine/xdp"
 )
 
 // Daemon is a daemon that runs on this host. Resources that it holds do not prevent its restart.
@@ -108,6 +109,9 @@ func checkInterface(n *config.Interface, running int) error {
 	}
 	if a.Xdp == nil || !a.Xdp.Attached {
 		return nil
+	}
+	if found, err := xdp.HasDispatcher(trunk); found || err != nil {
+		return err // xwarpd joins the dispatcher
 	}
 	list := holder.OfProgram(a.Xdp.ProgId)
 	ours := func(p holder.Process) bool { return p.Pid == running }

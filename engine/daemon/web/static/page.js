@@ -193,6 +193,7 @@ function showDevices() {
       item.append(node("p", "warn", `${plural(d.unowned, "frame")} dropped on unserved queues (${(d.unowned_queues || []).join(", ")}): `, cure));
     }
     if (d.way) item.append(node("p", "", `segments: ${d.way}`));
+    if (d.beside) item.append(node("p", "", `in libxdp's dispatcher, beside ${d.beside}`));
     if (d.no_zero_copy) item.append(node("p", "", `no zero-copy: ${d.no_zero_copy}`));
     if (d.fallback) item.append(node("p", "warn", d.fallback));
     if (d.busy_poll) item.append(node("p", "", `busy polling: ${d.busy_poll}`));

@@ -1,0 +1,277 @@
+package dispatcher
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Priority is that of the programs that join. It is libxdp's default; filters usually have a lower one and run earlier.
+const Priority = 50
+
+// maxTries bounds the attempts at a change that other programs' changes prevent.
+const maxTries = 10
+
+// Loader loads a program that replaces a function of a dispatcher.
+type Loader func(dispatcher *ebpf.Program, function string) (*ebpf.Program, error)
+
+// ErrNone is returned when the interface has no dispatcher.
+var ErrNone = errors.New("bpf: the XDP program of the interface is not libxdp's dispatcher")
+
+// OwnedError is returned when another process has the program of the same name in the dispatcher.
+type OwnedError struct{ Member Member }
+
+// Error names the program.
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("bpf: the dispatcher already runs %s of another process", e.Member)
+}
+
+// Membership is a program of this process in a dispatcher. It ends with Leave or with this process. A second process,
+// this program again, then removes the program: this one may have dropped the privileges for that, or be killed.
+type Membership struct {
+	ID     uint32   // of the program
+	Beside []Member // the others, when it joined
+	Native bool     // it is attached in native mode
+
+	ifindex int
+	life    *os.File // locked as long as this process lives
+	process *exec.Cmd
+	pipe    io.WriteCloser // to process, which acts at end of file
+	output  *bufio.Reader  // of process
+}
+
+// Join adds a program that supports frames of several buffers to the dispatcher of an interface of the calling thread's
+// network namespace. It removes those of the same name that killed processes left. Errors: [ErrNone], [*OwnedError],
+// [*VersionError].
+func Join(ifindex int, name string, load Loader) (*Membership, error) {
+	m := &Membership{ifindex: ifindex}
+	self := Member{Name: name, Priority: Priority, actions: actionPass | actionNone,
+		flags: unix.BPF_F_XDP_HAS_FRAGS}
+	err := retry(func() error {
+		return m.join(&self, func(to *ebpf.Program, function string) (*ebpf.Program, error) {
+			p, err := load(to, function)
+			if err != nil {
+				return nil, err
+			}
+			if err = m.start(p); err != nil {
+				p.Close()
+				return nil, err
+			}
+			return p, nil
+		})
+	})
+	self.prog.Close()
+	if err != nil {
+		return nil, errors.Join(err, m.Leave())
+	}
+	return m, nil
+}
+
+// join makes one attempt. It keeps what it loaded in self.
+func (m *Membership) join(self *Member, load Loader) error {
+	return change(m.ifindex, func(s *State) error {
+		if s == nil {
+			return ErrNone
+		}
+		m.Beside = nil
+		for _, other := range s.Members {
+			switch {
+			case other.Name != self.Name:
+				m.Beside = append(m.Beside, other)
+			case isOwned(other.ID):
+				return &OwnedError{other}
+			}
+		}
+		members := append(slices.Clone(m.Beside), *self)
+		order(members)
+		err := s.exchange(members, load)
+		for i := range members {
+			if members[i].Name == self.Name {
+				self.prog = members[i].prog
+			}
+		}
+		m.Native = s.mode == unix.XDP_FLAGS_DRV_MODE
+		return err
+	})
+}
+
+// leave removes a program from the dispatcher of an interface. It does nothing if the dispatcher does not run it.
+func leave(ifindex int, id uint32) error {
+	err := retry(func() error {
+		return change(ifindex, func(s *State) error {
+			if s == nil {
+				return nil
+			}
+			others := slices.DeleteFunc(slices.Clone(s.Members),
+				func(m Member) bool { return m.ID == id })
+			if len(others) == len(s.Members) {
+				return nil
+			}
+			return s.exchange(others, nil)
+		})
+	})
+	return errors.Join(err, ignoreMissing(os.Remove(lifePath(id))))
+}
+
+// retry repeats a change while other programs replace the dispatcher during it.
+func retry(change func() error) (err error) {
+	for range maxTries {
+		if err = change(); !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+	return err
+}
+
+// change calls f with the dispatcher of an interface, or nil, under the lock.
+func change(ifindex int, f func(*State) error) error {
+	lock, err := lockPins()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	s, err := read(ifindex)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		defer s.close()
+	}
+	return f(s)
+}
+
+// ignoreMissing returns err unless it says that a file is not there.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// lifePath is the directory that the owner of a program locks.
+func lifePath(id uint32) string {
+	return filepath.Join(fileSystem(), fmt.Sprintf("xwarp-%d", id))
+}
+
+// isOwned reports whether the process that made a program join still lives.
+func isOwned(id uint32) bool {
+	f, err := os.Open(lifePath(id))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return true
+	}
+	os.Remove(lifePath(id))
+	return false
+}
+
+// start marks the program as owned and starts the process that removes it in the end.
+func (m *Membership) start(p *ebpf.Program) error {
+	info, err := p.Info()
+	if err != nil {
+		return err
+	}
+	id, _ := info.ID()
+	m.ID = uint32(id)
+	if err = os.Mkdir(lifePath(m.ID), 0o700); err != nil {
+		return fmt.Errorf("bpf: mark of the owner: %w", err)
+	}
+	if m.life, err = os.Open(lifePath(m.ID)); err == nil {
+		err = unix.Flock(int(m.life.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = m.startProcess()
+	}
+	return err
+}
+
+// processName is the first argument of the second process, ready its first output: no signal ends it from then on.
+const processName, ready = "xwarp-dispatcher", "ready\n"
+
+func init() {
+	if len(os.Args) == 3 && os.Args[0] == processName {
+		os.Exit(leaveAtEnd(os.Args[1], os.Args[2]))
+	}
+}
+
+func (m *Membership) startProcess() error {
+	c := &exec.Cmd{Path: "/proc/self/exe", Dir: "/", Stderr: os.Stderr, Env: append(os.Environ(),
+		"GOMAXPROCS=1"), Args: []string{processName, strconv.Itoa(m.ifindex),
+		strconv.FormatUint(uint64(m.ID), 10)},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("bpf: starting the process that leaves the dispatcher: %w", err)
+	}
+	m.process, m.pipe, m.output = c, in, bufio.NewReader(out)
+	if line, err := m.output.ReadString('\n'); line != ready {
+		return fmt.Errorf("bpf: the process that leaves the dispatcher printed %q: %w", line, err)
+	}
+	return nil
+}
+
+// leaveAtEnd is the body of the process. It returns the exit status.
+func leaveAtEnd(ifindex, id string) int {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+	index, err := strconv.Atoi(ifindex)
+	program, err2 := strconv.ParseUint(id, 10, 32)
+	if err = errors.Join(err, err2); err == nil {
+		io.WriteString(os.Stdout, ready)
+		io.Copy(io.Discard, os.Stdin)
+		err = leave(index, uint32(program))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stdout, err)
+		return 1
+	}
+	return 0
+}
+
+// Joined reports whether the dispatcher of the interface still runs the program. It needs the same privileges as Join.
+func (m *Membership) Joined() bool {
+	s, err := Look(m.ifindex)
+	return err == nil && s != nil &&
+		slices.ContainsFunc(s.Members, func(o Member) bool { return o.ID == m.ID })
+}
+
+// Leave removes the program. Without a dispatcher, or an interface, there is nothing to do.
+func (m *Membership) Leave() error {
+	if m.life != nil {
+		defer m.life.Close()
+	}
+	if m.process == nil {
+		return nil
+	}
+	m.pipe.Close()
+	text, _ := io.ReadAll(m.output)
+	err := m.process.Wait()
+	switch exit, _ := errors.AsType[*exec.ExitError](err); {
+	case err == nil:
+		return nil
+	case exit != nil && exit.Exited():
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return leave(m.ifindex, m.ID) // the process was killed
+}

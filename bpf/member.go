@@ -1,0 +1,104 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bpf/dispatcher"
+)
+
+// join makes the program a member of libxdp's dispatcher, which the interface has, and completes att. The caller holds
+// the lock. It returns a [*ForeignProgramError] for any other program.
+func (s *Steering) join(att *Attachment, mode Mode, foreign *ForeignProgramError) error {
+	if foreign.Name != dispatcher.ProgramName {
+		return foreign
+	}
+	if mode != ModeAuto && mode != foreign.Mode {
+		return fmt.Errorf("bpf: %s has libxdp's dispatcher in %s mode: set xdp_mode to %s or auto, "+
+			"or load its programs in %s mode", att.Interface, foreign.Mode, foreign.Mode, mode)
+	}
+	m, err := dispatcher.Join(att.Ifindex, programName, s.loadMember)
+	owned, _ := errors.AsType[*dispatcher.OwnedError](err)
+	switch {
+	case errors.Is(err, dispatcher.ErrNone):
+		return foreign // it was replaced since
+	case owned != nil:
+		return &ForeignProgramError{Interface: att.Interface, Ifindex: att.Ifindex,
+			ID: owned.Member.ID, Name: programName, Mode: foreign.Mode}
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return hint(err, "joining libxdp's dispatcher needs root: in the unit User=root, "+
+			"CAP_SYS_ADMIN in CapabilityBoundingSet and ProtectKernelTunables=no")
+	case err != nil:
+		return err
+	}
+	att.Mode = ModeGeneric
+	if m.Native {
+		att.Mode = ModeNative
+	}
+	att.ProgramID, att.Dispatched, att.Beside = m.ID, true, strings.Join(names(m.Beside), ", ")
+	att.OneBuffer = withoutFrags(m)
+	s.member, s.att = m, *att
+	return nil
+}
+
+func names(members []dispatcher.Member) (list []string) {
+	for _, m := range members {
+		list = append(list, m.String())
+	}
+	return list
+}
+
+// withoutFrags returns the names of the programs that keep a dispatcher from taking frames of several buffers.
+func withoutFrags(m *dispatcher.Membership) string {
+	list := slices.DeleteFunc(slices.Clone(m.Beside), dispatcher.Member.Frags)
+	return strings.Join(names(list), ", ")
+}
+
+// loadMember loads the program again, with the same maps, as replacement of a function of a dispatcher.
+func (s *Steering) loadMember(target *ebpf.Program, function string) (*ebpf.Program, error) {
+	spec, err := loadSteer()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables["in_dispatcher"].Set(uint32(1)); err != nil {
+		return nil, err
+	}
+	same := map[string]*ebpf.Map{}
+	maps := reflect.ValueOf(s.objs.steerMaps)
+	for i := range maps.NumField() {
+		name := maps.Type().Field(i).Tag.Get("ebpf")
+		same[name] = maps.Field(i).Interface().(*ebpf.Map)
+		spec.Maps[name].MaxEntries = same[name].MaxEntries()
+	}
+	p := spec.Programs[steerProgXwarpSteer]
+	p.Type, p.AttachType, p.Flags = ebpf.Extension, ebpf.AttachNone, 0
+	p.AttachTarget, p.AttachTo = target, function
+	loaded, err := ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{MapReplacements: same})
+	if err != nil {
+		return nil, loadHint(err, Release())
+	}
+	defer loaded.Close()
+	return loaded.DetachProgram(steerProgXwarpSteer), nil
+}
+
+// Dispatched returns the programs in libxdp's dispatcher of an interface, and whether xwarp's is one of them. found is
+// false without a dispatcher, and without the right to see it (CAP_SYS_ADMIN).
+func Dispatched(nic netlink.Link) (programs string, ours, found bool, err error) {
+	if f := checkForeign(nic); f == nil || f.Name != dispatcher.ProgramName {
+		return "", false, false, nil
+	}
+	d, err := dispatcher.Look(nic.Attrs().Index)
+	if err != nil || d == nil {
+		return "", false, false, err
+	}
+	return strings.Join(names(d.Members), ", "), slices.ContainsFunc(d.Members,
+		func(m dispatcher.Member) bool { return m.Name == programName }), true, nil
+}

@@ -1,0 +1,233 @@
+// Package dispatcher runs xwarpd beside Debian's XDP programs in a virtual machine: the container of make test may not
+// load programs of the type EXT, of which libxdp's dispatcher consists.
+package dispatcher
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/scripts/lab/vm"
+)
+
+const (
+	patience = 3 * time.Minute // for a command: the machine is emulated
+	another  = "/usr/lib/x86_64-linux-gnu/bpf/xdpfilt_alw_udp.o"
+	config   = `[daemon]
+socket = "/run/xwarp/control.sock"
+grace = "10s"
+[[interface]]
+name = "v0"
+[[export]]
+name = "lab"
+listen = "0.0.0.0:7174"
+serve = "directory"
+path = "/tmp/served"
+`
+	prepare = `mount -t bpf bpf /sys/fs/bpf
+mkdir -p /tmp/served /run/xwarp
+modprobe veth
+ip netns add peer
+ip link add v0 type veth peer name v1 netns peer
+ip link set v0 up
+ip addr add 192.0.2.1/24 dev v0
+ip -n peer link set lo up
+ip -n peer link set v1 up
+ip -n peer addr add 192.0.2.2/24 dev v1
+ip -n peer addr add 192.0.2.9/24 dev v1
+cat >/tmp/xwarp.toml <<'TOML'
+` + config + `TOML
+head -c 300000 /dev/urandom >/tmp/data
+`
+)
+
+// host is the machine, with xwarpd on one end of a veth pair.
+type host struct {
+	t *testing.T
+	m *vm.VM
+}
+
+func start(t *testing.T) *host {
+	vm.NeedNewest(t)
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m, err := vm.Start(t.Context(), vm.Options{Newest: true, NoSiw: true, Share: dir,
+		MemoryMiB: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h := &host{t, m}
+	h.run(prepare)
+	return h
+}
+
+// try runs a script and returns its output and whether it succeeded.
+func (h *host) try(script string) (string, bool) {
+	h.t.Helper()
+	out, code, err := h.m.Run("set -e\nPATH=$PATH:"+vm.SharePath+"\n"+script, patience)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Logf("$ %s\n%s[%d]", script, out, code)
+	return out, code == 0
+}
+
+func (h *host) run(script string) string {
+	h.t.Helper()
+	out, ok := h.try(script)
+	if !ok {
+		h.t.Fatal("the script failed")
+	}
+	return out
+}
+
+// daemon starts xwarpd, and waits until it serves.
+func (h *host) daemon() *vm.Process {
+	h.t.Helper()
+	p, err := h.m.Spawn("exec " + vm.SharePath + "/xwarpd -config /tmp/xwarp.toml")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		if h.t.Failed() {
+			h.t.Logf("xwarpd: %s", p.Output())
+		}
+	})
+	if _, ok := h.try(fmt.Sprintf("until xwarp status; do kill -0 %d; sleep 0.2; done",
+		p.Pid())); !ok {
+		h.t.Fatalf("xwarpd does not serve: %s", p.Output())
+	}
+	return p
+}
+
+func (h *host) stop(p *vm.Process, sig syscall.Signal) {
+	h.t.Helper()
+	if err := p.Signal(sig); err != nil {
+		h.t.Fatal(err)
+	}
+	if _, err := p.Wait(patience); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// members checks the programs that xdp-loader shows on v0, in this order; none means no program.
+func (h *host) members(want ...string) {
+	h.t.Helper()
+	var got []string
+	for end := time.Now().Add(patience); ; {
+		got = nil
+		status := h.run("xdp-loader status v0")
+		for _, m := range regexp.MustCompile(`(?m)^ => +\d+ +(\S+)`).FindAllStringSubmatch(status, -1) {
+			got = append(got, m[1])
+		}
+		if fmt.Sprint(got) == fmt.Sprint(want) {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	h.t.Fatalf("xdp-loader shows %v, want %v", got, want)
+}
+
+// filters checks that xdp-filter drops one source and that the kernel answers another.
+func (h *host) filters() {
+	h.t.Helper()
+	h.run("ip netns exec peer ping -c 1 -W 20 -I 192.0.2.2 192.0.2.1")
+	if _, ok := h.try("ip netns exec peer ping -c 1 -W 2 -I 192.0.2.9 192.0.2.1"); ok {
+		h.t.Error("xdp-filter does not drop")
+	}
+}
+
+// transfers checks that xwarpd receives a file.
+func (h *host) transfers() {
+	h.t.Helper()
+	h.run("rm -f /tmp/served/*; ip netns exec peer xwarp cp --transport kernel /tmp/data 192.0.2.1:/\n" +
+		"cmp /tmp/data /tmp/served/data")
+}
+
+// refuses checks that the kernel has the port of the export: it answers RST.
+func (h *host) refuses() {
+	h.t.Helper()
+	out, ok := h.try("ip netns exec peer timeout 30 bash -c '</dev/tcp/192.0.2.1/7174'")
+	if ok || !strings.Contains(out, "refused") {
+		h.t.Errorf("the kernel does not answer for the port of xwarpd: %s", out)
+	}
+}
+
+func TestBesideFilter(t *testing.T) {
+	h := start(t)
+	h.run("xdp-filter load v0 -f all -p allow; xdp-filter ip 192.0.2.9 -m src")
+	h.filters()
+
+	t.Log("xwarp joins")
+	p := h.daemon()
+	h.members("xdpfilt_alw_all", "xwarp_steer")
+	h.filters()
+	h.transfers()
+
+	t.Log("another program comes and goes")
+	h.run("xdp-loader load -m native v0 " + another)
+	h.members("xdpfilt_alw_all", "xdpfilt_alw_udp", "xwarp_steer")
+	h.transfers()
+	h.run("xdp-loader unload v0 -i $(xdp-loader status v0 | awk '$3 == \"xdpfilt_alw_udp\" { print $4 }')")
+	h.members("xdpfilt_alw_all", "xwarp_steer")
+	h.filters()
+	h.transfers()
+
+	t.Log("xwarp leaves")
+	h.stop(p, syscall.SIGTERM)
+	h.members("xdpfilt_alw_all")
+	h.filters()
+	h.refuses()
+
+	t.Log("xwarp is killed")
+	p = h.daemon()
+	h.transfers()
+	h.stop(p, syscall.SIGKILL)
+	h.members("xdpfilt_alw_all")
+	h.filters()
+	h.refuses()
+
+	t.Log("xwarp and the process that leaves for it are killed")
+	p = h.daemon()
+	h.run(fmt.Sprintf("kill -9 $(pgrep -f ^xwarp-dispatcher) %d", p.Pid()))
+	h.members("xdpfilt_alw_all", "xwarp_steer")
+	h.filters()
+	h.refuses()
+
+	t.Log("the next xwarp removes what is left")
+	p = h.daemon()
+	h.members("xdpfilt_alw_all", "xwarp_steer")
+	h.transfers()
+	for _, after := range []string{"0.02", "0.1", "0.2", "0.4"} {
+		h.run("timeout -s KILL " + after + " xdp-loader load -m native v0 " + another +
+			" || true\n" +
+			"find /run -name '*xdp*.lck' -delete") // xdp-loader's own lock file
+		h.run("xdp-loader status v0 | grep xdpfilt_alw_all\n" +
+			"xdp-loader status v0 | grep xwarp_steer")
+		h.filters()
+		h.transfers()
+	}
+	h.stop(p, syscall.SIGTERM)
+	h.run("xdp-loader status v0 | grep xdpfilt_alw_all\n! xdp-loader status v0 | grep xwarp_steer")
+
+	t.Log("all programs are unloaded while xwarp runs")
+	p = h.daemon()
+	h.run("xdp-loader unload v0 --all")
+	h.stop(p, syscall.SIGTERM)
+	h.members()
+	h.run("! ls /sys/fs/bpf/ | grep xwarp")
+}
