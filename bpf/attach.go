@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"xwarp/bpf/dispatcher"
 )
 
 // Mode is where in the receive path a program runs.
@@ -84,6 +86,11 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	}
 
 	if foreign != nil {
+		if foreign.Name == dispatcher.ProgramName && foreign.Mode == ModeNative {
+			if err := refuseBond(nic); err != nil {
+				return Attachment{}, err
+			}
+		}
 		if err := s.join(&att, mode, foreign); err != nil {
 			return Attachment{}, err
 		}

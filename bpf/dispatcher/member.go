@@ -261,8 +261,8 @@ func (m *Membership) Leave() error {
 	if m.life != nil {
 		defer m.life.Close()
 	}
-	if m.process == nil {
-		return nil
+	if m.process == nil { // it did not join
+		return ignoreMissing(os.Remove(lifePath(m.ID)))
 	}
 	m.pipe.Close()
 	text, _ := io.ReadAll(m.output)
