@@ -47,8 +47,8 @@ func (n *Numbers) Take() uint32 {
 	}
 }
 
-// Release frees a number, which then rests for RestTime.
-func (n *Numbers) Release(number uint32) {
+// Return frees a number, which then rests for RestTime.
+func (n *Numbers) Return(number uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.resting = append(n.resting, resting{number, n.time()})

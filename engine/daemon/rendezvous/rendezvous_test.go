@@ -59,7 +59,7 @@ func TestNumbersRest(t *testing.T) {
 			t.Fatalf("number %#x", q)
 		}
 		seen[q] = true
-		n.Release(q)
+		n.Return(q)
 	}
 	if len(n.taken) != 1000 {
 		t.Errorf("%d numbers are resting, want 1000", len(n.taken))

@@ -149,7 +149,7 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	result, err := charge(s, q.cost, func() (any, error) { return q.create(c) })
 	if err != nil {
 		q.endMeeting()
-		s.meetings.numbers.Release(q.number)
+		s.meetings.numbers.Return(q.number)
 		return nil, err
 	}
 	return withFiles{result, []int{q.mem.TakeFd()}}, nil
@@ -339,7 +339,7 @@ func (s *Session) closeQP(q *qp) error {
 		q.addUsers(-1)
 		s.mu.Unlock()
 		s.account.Release(q.cost)
-		s.meetings.numbers.Release(q.number)
+		s.meetings.numbers.Return(q.number)
 		done <- err
 	})
 	select {
