@@ -79,7 +79,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	if foreign != nil && foreign.ID == 0 {
 		return Attachment{}, foreign
 	}
-	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 {
+	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 && s.VLAN.s == s { // a twin has no settings
 		if err := s.setMAC([6]byte(mac)); err != nil {
 			return Attachment{}, fmt.Errorf("bpf: Ethernet address: %w", err)
 		}

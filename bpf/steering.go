@@ -2,10 +2,10 @@
 // other frame to the host's kernel.
 //
 // A [Steering] is one loaded program with its maps. It serves one interface and its VLANs, because sockets are
-// identified by the receive queue alone. Claims and settings belong to a [VLAN], or to frames without one. It is
-// attached through a bpf_link and pins nothing, so the kernel detaches the program and frees the maps when the process
-// ends in any way. Where the interface has libxdp's dispatcher, the program joins it (package dispatcher). There it is
-// pinned, and a second process removes it in the end.
+// identified by the receive queue alone. [Steering.Twin] serves another member of a bond. Claims and settings belong to
+// a [VLAN], or to frames without one. It is attached through a bpf_link and pins nothing, so the kernel detaches the
+// program and frees the maps when the process ends in any way. Where the interface has libxdp's dispatcher, the program
+// joins it (package dispatcher). There it is pinned, and a second process removes it in the end.
 //
 // A segment is claimed by a flow, which is an exact four-tuple, else by a listener for its local address and port, else
 // by a listener for any address and that port if the address is one of this host. Fragments follow their first
@@ -44,7 +44,8 @@ type Options struct {
 
 // Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
 type Steering struct {
-	*VLAN               // of the frames without one
+	*VLAN  // of the frames without one; a twin has that of the first
+	opts   Options
 	life   sync.RWMutex // held for reading while objs are used; guards closed
 	closed bool
 	objs   steerObjects
@@ -60,6 +61,50 @@ type Steering struct {
 // Load loads program and maps into the kernel without attaching the program. It needs CAP_BPF, CAP_NET_ADMIN and
 // CAP_PERFMON. No method of the result needs them, so a daemon may then drop them (from Linux 5.19 on).
 func Load(opts Options) (*Steering, error) {
+	spec, err := opts.spec()
+	if err != nil {
+		return nil, err
+	}
+	s := &Steering{opts: opts}
+	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
+		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
+	}
+	if s.VLAN, err = s.openVLAN(0); err != nil {
+		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// Twin loads a second program, for another member of the same bond. It shares the claims, the settings and the counters
+// of s; its sockets and the limits of its queues are its own. It needs the capabilities of [Load]. Close does not end
+// s, and must come before s.Close.
+func (s *Steering) Twin() (t *Steering, err error) {
+	err = s.whileOpen(func() error {
+		spec, err := s.opts.spec()
+		if err != nil {
+			return err
+		}
+		o := &s.objs
+		t = &Steering{VLAN: s.VLAN, opts: s.opts}
+		return spec.LoadAndAssign(&t.objs, &ebpf.CollectionOptions{
+			MapReplacements: map[string]*ebpf.Map{
+				steerMapAdmittedSyns: o.AdmittedSyns, steerMapCounters: o.Counters,
+				steerMapFlows: o.Flows, steerMapFragments: o.Fragments,
+				steerMapListenerCache: o.ListenerCache, steerMapListeners: o.Listeners,
+				steerMapLocalPrefixes: o.LocalPrefixes, steerMapMustProtect: o.MustProtect,
+				steerMapNoSocketDrops: o.NoSocketDrops, steerMapPeers: o.Peers,
+				steerMapRecentSyns: o.RecentSyns, steerMapSas: o.Sas,
+				steerMapSettings: o.Settings,
+			}})
+	}, "second program")
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// spec returns the program and its maps in the sizes of opts.
+func (opts *Options) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadSteer()
 	if err != nil {
 		return nil, fmt.Errorf("bpf: embedded object: %w", err)
@@ -94,14 +139,7 @@ func Load(opts Options) (*Steering, error) {
 			s.MaxEntries = uint32(n)
 		}
 	}
-	s := new(Steering)
-	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
-		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
-	}
-	if s.VLAN, err = s.openVLAN(0); err != nil {
-		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
-	}
-	return s, nil
+	return spec, nil
 }
 
 // Close detaches the program and frees program and maps. It does not close the sockets. Other methods return
