@@ -188,6 +188,14 @@ func openHere(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
 	x.startThreads()
+	if x.bond != nil {
+		w, err := x.followBond()
+		if err != nil {
+			x.Close()
+			return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
+		}
+		x.watches = append(x.watches, w)
+	}
 	go b.WatchLoop()
 	return &Device{d, x}, nil
 }
@@ -328,7 +336,7 @@ func (x *driver) Detach() error {
 	case x.trunk == nil:
 		return nil
 	case x.isAlone():
-		return x.steer.Detach()
+		return x.trunk.detach()
 	}
 	x.detached.Store(true)
 	return x.claims.Close()

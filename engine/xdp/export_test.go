@@ -4,6 +4,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bpf"
+	"xwarp/engine/host/bond"
 	"xwarp/ring"
 )
 
@@ -19,3 +20,15 @@ func SetTrunkOf(f func(netlink.Link) (netlink.Link, uint16, error)) (undo func()
 	trunkOf = f
 	return func() { trunkOf = was }
 }
+
+// SetBond makes an interface with a name count as a bond whose state read returns, until the returned function is
+// called.
+func SetBond(name string, read bond.Reader) (undo func()) {
+	wasIs, wasRead := isBond, readBond
+	isBond = func(nic netlink.Link) bool { return nic.Attrs().Name == name }
+	readBond = read
+	return func() { isBond, readBond = wasIs, wasRead }
+}
+
+// LookAtBond makes a device read the state of its bond again.
+func LookAtBond(d *Device) { d.x.bond.follower.Look() }

@@ -103,7 +103,7 @@ const ethernet = 14 + 8
 // ring.Config.BindTimeout.
 func (t *trunk) openThread(queue int, wait time.Duration,
 	wrap func(*ring.Socket) (ring.Port, error)) (*thread, error) {
-	sock, err := t.openSocket(queue, wait)
+	sock, err := t.openSocket(t.att.Ifindex, queue, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +128,9 @@ func (t *trunk) openThread(queue int, wait time.Duration,
 
 // openQueue opens a queue of the configuration.
 func (t *trunk) openQueue(queue int, wait time.Duration) error {
+	if t.bond != nil {
+		return t.openGroupThread(queue, wait)
+	}
 	_, err := t.openThread(queue, wait, func(sock *ring.Socket) (ring.Port, error) {
 		if len(t.threads) == 0 {
 			t.socket = sock.Info()
@@ -138,11 +141,12 @@ func (t *trunk) openQueue(queue int, wait time.Duration) error {
 	return err
 }
 
-func (t *trunk) openSocket(queue int, wait time.Duration) (*ring.Socket, error) {
+func (t *trunk) openSocket(ifindex, queue int, wait time.Duration) (*ring.Socket, error) {
 	c := ring.Config{
-		Ifindex: t.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(t.cfg.RxFrames),
+		Ifindex: ifindex, Queue: uint32(queue), RxFrames: uint32(t.cfg.RxFrames),
 		TxSlots: uint32(t.cfg.TxFrames), TxSlot: ring.SlotFor(t.cfg.MTU + ethernet),
-		LargeFrames: t.att.Mode == bpf.ModeGeneric,
+		// Sockets of all members have chunks of one size, so that a frame of one fits the others.
+		LargeFrames: t.att.Mode == bpf.ModeGeneric || t.bond != nil,
 		Mode:        t.cfg.RingMode, HugePages: t.cfg.HugePages, BindTimeout: wait,
 	}
 	if t.cfg.Privileges != nil {

@@ -89,9 +89,16 @@ func (t *trunk) queuesCommand(n int) (command string) {
 	return command
 }
 
-// allQueues returns the receive queues of the interface.
+// allQueues returns the receive queues of the interface, or of the member that has most.
 func (t *trunk) allQueues(link int) (all []int) {
-	n := ethtool.ReceiveQueues(link, t.name, bpf.DefaultMaxQueues)
+	n := 0
+	if t.bond != nil {
+		for _, m := range t.bond.members {
+			n = max(n, m.queues)
+		}
+	} else {
+		n = ethtool.ReceiveQueues(link, t.name, bpf.DefaultMaxQueues)
+	}
 	if n > ring.MaxQueues {
 		t.log.Warn("too many receive queues: connections hashed to unserved queues will stall",
 			"queues", n, "served", ring.MaxQueues, "next", ethtool.QueuesCommand(t.name,

@@ -32,6 +32,7 @@ type Privileges struct {
 	mu      sync.Mutex
 	closed  bool
 	steer   *bpf.Steering
+	twins   []*bpf.Steering // unused programs for members of a bond
 	home    *netspace.Space // namespace of the interface
 	filled  bool
 	sockets []int // AF_XDP
@@ -100,8 +101,58 @@ func (k *Privileges) Close() error {
 	if k.home != nil {
 		k.home.Close()
 	}
-	if k.steer != nil {
-		return k.steer.Close()
+	var errs []error
+	for _, t := range k.twins {
+		errs = append(errs, t.Close())
+	}
+	if k.twins = nil; k.steer != nil {
+		errs = append(errs, k.steer.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// spareMembers is the number of programs that are loaded for future members of a bond.
+const spareMembers = 1
+
+// takeTwin returns a program for a member of a bond.
+func (k *Privileges) takeTwin(of *bpf.Steering) (*bpf.Steering, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := len(k.twins); n > 0 {
+		t := k.twins[n-1]
+		k.twins = k.twins[:n-1]
+		return t, nil
+	}
+	t, err := of.Twin()
+	if err != nil && k.filled {
+		err = fmt.Errorf("%w: %w", ErrSpent, err)
+	}
+	return t, err
+}
+
+// returnTwin detaches the program of a member and keeps it for another.
+func (k *Privileges) returnTwin(t *bpf.Steering) error {
+	err := t.Detach()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return errors.Join(err, t.Close())
+	}
+	k.twins = append(k.twins, t)
+	return err
+}
+
+// fillTwins loads programs for future members of a bond, once. Loading takes a quarter of a second, in which the kernel
+// would reset connections whose frames arrive at a new member.
+func (k *Privileges) fillTwins(of *bpf.Steering) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for !k.filled && len(k.twins) < spareMembers {
+		t, err := of.Twin()
+		if err != nil {
+			return err
+		}
+		k.twins = append(k.twins, t)
 	}
 	return nil
 }
@@ -168,8 +219,8 @@ func (k *Privileges) steering() (*bpf.Steering, error) {
 	return s, err
 }
 
-// fill creates the spare sockets for a device with that many queues, once.
-func (k *Privileges) fill(queues int, packets bool) error {
+// fill creates the spare sockets for a device with that many AF_XDP sockets and queues, once.
+func (k *Privileges) fill(sockets, queues int, packets bool) error {
 	if k == nil {
 		return nil
 	}
@@ -180,7 +231,7 @@ func (k *Privileges) fill(queues int, packets bool) error {
 	}
 	_ = ring.RaiseMemlock() // if it was needed, NewSocket fails and says so
 	k.filled = true
-	for range queues*k.maxReopens + ring.MaxQueues {
+	for range sockets*k.maxReopens + ring.MaxQueues {
 		fd, err := ring.NewSocket()
 		if err != nil {
 			return err

@@ -25,6 +25,7 @@ import (
 type thread struct {
 	queue     int
 	port      ring.Port                   // the socket
+	group     *ring.Group                 // the sockets of a bond's members, in port; otherwise nil
 	batch     [stack.MaxBatch]ring.Packet // see distribute
 	workers   atomic.Pointer[[]*worker]   // in the order in which their devices were opened
 	efd       int                         // eventfd that wakes the thread

@@ -62,8 +62,8 @@ func (c *Config) checkTransmit() error {
 func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
 	xdp := nic.Attrs().Xdp
 	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && (xdp == nil || !xdp.Attached) &&
-		(c.Transmit != TransmitXDP ||
-			ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1) {
+		(c.Transmit != TransmitXDP || ethtool.ReceiveQueues(nic.Attrs().Index,
+			nic.Attrs().Name, bpf.DefaultMaxQueues) == 1) {
 		return bpf.ModeGeneric
 	}
 	return c.XDPMode
@@ -93,8 +93,8 @@ func (c *Config) sender(link int) (*gso.Sender, error) {
 	return gso.UseSocket(fd, link)
 }
 
-// transmitPort wraps the socket of a queue as cfg.Transmit asks. It owns sock when it succeeds.
-func (t *trunk) transmitPort(sock *ring.Socket, link int) (ring.Port, error) {
+// transmitPort wraps the port of a queue as cfg.Transmit asks. It owns sock when it succeeds.
+func (t *trunk) transmitPort(sock ring.Port, link int) (ring.Port, error) {
 	if t.cfg.Transmit == TransmitXDP {
 		return sock, nil
 	}

@@ -28,10 +28,11 @@ type trunk struct {
 	name     string // of the interface, when it was opened
 	ns       *netspace.Space
 	steer    *bpf.Steering
-	att      bpf.Attachment
-	auto     bool      // Config.Transmit was TransmitAuto
-	veth     bool      // the interface is a veth
-	socket   ring.Info // of the first queue
+	bond     *bonded        // nil: the interface has the program and the sockets itself
+	att      bpf.Attachment // of a bond: what holds on all members
+	auto     bool           // Config.Transmit was TransmitAuto
+	veth     bool           // the interface is a veth
+	socket   ring.Info      // of the first queue
 	polling  busyPolling
 	restorer napi.Restorer
 	asked    Config         // of the device that opened it, as the caller wrote it
@@ -61,7 +62,7 @@ func (x *driver) join(nic netlink.Link) (err error) {
 		return err
 	}
 	if x.vlan != 0 {
-		err = t.keepTags(nic)
+		err = t.keepTags()
 	}
 	if err == nil {
 		x.claims, err = t.steer.OpenVLAN(x.vlan)
@@ -151,7 +152,6 @@ func openTrunk(cfg *Config, nic netlink.Link, log *slog.Logger) (t *trunk, err e
 }
 
 func (t *trunk) open(nic netlink.Link) (err error) {
-	link := nic.Attrs().Index
 	if t.ns, err = t.cfg.Privileges.namespace(); err != nil {
 		return err
 	}
@@ -161,8 +161,10 @@ func (t *trunk) open(nic netlink.Link) (err error) {
 	if t.steer, err = t.cfg.Privileges.steering(); err != nil {
 		return err
 	}
-	// A driver may create more receive queues when a program is attached: virtio_net creates one per CPU.
-	if t.att, err = t.steer.Attach(link, t.cfg.attachMode(nic)); err != nil {
+	if err = t.openBond(nic); err != nil {
+		return err
+	}
+	if err = t.attach(nic); err != nil {
 		return attachBusy(err)
 	}
 	if t.auto {
@@ -172,11 +174,18 @@ func (t *trunk) open(nic netlink.Link) (err error) {
 		return err
 	}
 	t.logOpen(nic)
-	if t.found > 0 {
+	if t.found > 0 && t.bond == nil {
 		t.watching.Go(t.watchQueues)
 	}
+	sockets := len(t.threads)
+	if t.bond != nil {
+		sockets *= len(t.bond.members)
+		if err = t.bond.twins.fillTwins(t.steer); err != nil {
+			return err
+		}
+	}
 	// Under auto a reopened interface may need another way to transmit than now.
-	return t.cfg.Privileges.fill(len(t.threads), t.auto || t.cfg.Transmit == TransmitGSO)
+	return t.cfg.Privileges.fill(sockets, len(t.threads), t.auto || t.cfg.Transmit == TransmitGSO)
 }
 
 // logOpen logs what makes the trunk slow or unsafe.
@@ -198,7 +207,7 @@ func (t *trunk) logOpen(nic netlink.Link) {
 				"error", err, "next", "ethtool -K "+t.name+" gro on")
 		}
 	}
-	if t.att.Mode == bpf.ModeGeneric && !t.veth {
+	if t.att.Mode == bpf.ModeGeneric && !t.veth && t.bond == nil {
 		t.warnOfMerging(nic)
 	}
 	if why := t.socket.NoZeroCopy; why != nil {
@@ -242,9 +251,11 @@ func (t *trunk) close() error {
 	var errs []error
 	close(t.ended)
 	t.watching.Wait()
+	t.closeFollower()
 	for _, th := range t.threads {
 		errs = append(errs, th.close())
 	}
+	errs = append(errs, t.returnTwins())
 	if t.steer != nil && t.cfg.Privileges == nil {
 		errs = append(errs, t.steer.Close())
 	} else if t.steer != nil {

@@ -1,9 +1,8 @@
 package xdp
 
 import (
+	"errors"
 	"fmt"
-
-	"github.com/vishvananda/netlink"
 
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/vlan"
@@ -12,11 +11,24 @@ import (
 // trunkOf is vlan.Trunk, unless a test replaces it.
 var trunkOf = vlan.Trunk
 
-// keepTags makes the driver of nic leave the tags in received frames: the steering program cannot see removed ones. The
+// keepTags makes the drivers leave the tags in received frames: the steering program cannot see removed ones. The
 // kernel's VLAN devices work both ways.
-func (t *trunk) keepTags(nic netlink.Link) error {
-	if err := t.restorer.SetFeature(t.att.Ifindex, ethtool.VLANStripping, false); err != nil {
-		name := nic.Attrs().Name
+func (t *trunk) keepTags() error {
+	if t.bond == nil {
+		return t.keepTagsOn(t.att.Ifindex, t.name)
+	}
+	t.bond.mu.Lock()
+	defer t.bond.mu.Unlock()
+	t.bond.tagged = true
+	var errs []error
+	for _, m := range t.bond.members {
+		errs = append(errs, t.keepTagsOn(m.Ifindex, m.Name))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *trunk) keepTagsOn(ifindex int, name string) error {
+	if err := t.restorer.SetFeature(ifindex, ethtool.VLANStripping, false); err != nil {
 		return fmt.Errorf("cannot make %s keep the VLAN tags of received frames: %w (ethtool -K %s rxvlan off)",
 			name, err, name)
 	}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"xwarp/engine/host/bond"
 	"xwarp/engine/host/ethtool"
 )
 
 // Trunk returns the interface whose sockets a device for nic uses, in the calling thread's network namespace: for a
-// VLAN of a network card the card, with the identifier of the VLAN, otherwise nic itself and 0. why says why a VLAN
-// cannot use the sockets of its parent.
+// VLAN of a network card or a bond that one, with the identifier of the VLAN, otherwise nic itself and 0. why says why
+// a VLAN cannot use the sockets of its parent.
 func Trunk(nic netlink.Link) (trunk netlink.Link, id uint16, why error) {
 	v, ok := nic.(*netlink.Vlan)
 	if !ok {
@@ -25,7 +26,7 @@ func Trunk(nic netlink.Link) (trunk netlink.Link, id uint16, why error) {
 	return parent, uint16(v.VlanId), nil
 }
 
-// checkParent returns the parent of a VLAN, if it is a network card that can leave tags in frames.
+// checkParent returns the parent of a VLAN, if it is a bond, or a network card that can leave tags in frames.
 func checkParent(v *netlink.Vlan, byIndex func(int) (netlink.Link, error),
 	features func(string) (map[string]ethtool.Feature, error)) (netlink.Link, error) {
 	switch {
@@ -42,10 +43,17 @@ func checkParent(v *netlink.Vlan, byIndex func(int) (netlink.Link, error),
 	name := parent.Attrs().Name
 	switch kind := parent.Type(); kind {
 	case "device": // of a driver
+	case "bond":
+		if b, ok := parent.(*netlink.Bond); ok {
+			if err := bond.CheckMode(b.Mode); err != nil {
+				return nil, fmt.Errorf("its parent %s: %w", name, err)
+			}
+		}
+		return parent, nil // its members have the offload
 	case "vlan":
 		return nil, fmt.Errorf("its parent %s is a VLAN, and xwarp writes one tag only (make the VLAN on a network card)", name)
 	default:
-		return nil, fmt.Errorf("its parent %s is a %s, and xwarp writes tags on network cards only (make the VLAN on one)",
+		return nil, fmt.Errorf("its parent %s is a %s, and xwarp writes tags on network cards and bonds only (make the VLAN on one)",
 			name, kind)
 	}
 	if f, err := features(name); err == nil && f[ethtool.VLANStripping].On &&

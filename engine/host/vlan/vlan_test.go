@@ -25,9 +25,10 @@ func TestTrunk(t *testing.T) {
 		return v
 	}
 	links := []netlink.Link{&netlink.Device{LinkAttrs: at(0)}, &netlink.Bond{LinkAttrs: at(1)},
-		&netlink.Bridge{LinkAttrs: at(2)}, &netlink.Veth{LinkAttrs: at(3)}, of(0, nil)}
+		&netlink.Bridge{LinkAttrs: at(2)}, &netlink.Veth{LinkAttrs: at(3)}, of(0, nil), nil,
+		&netlink.Bond{LinkAttrs: at(6), Mode: netlink.BOND_MODE_ACTIVE_BACKUP}}
 	byIndex := func(i int) (netlink.Link, error) {
-		if i >= len(links) {
+		if links[i] == nil {
 			return nil, netlink.LinkNotFoundError{}
 		}
 		return links[i], nil
@@ -47,9 +48,11 @@ func TestTrunk(t *testing.T) {
 		{of(0, nil), ethtool.Feature{Fixed: true}, ""},
 		{of(0, nil), ethtool.Feature{On: true, Fixed: true},
 			"cannot stop (use another network card)"},
-		{of(1, nil), ethtool.Feature{}, "eth0 is a bond, and xwarp writes tags on network cards " +
-			"only (make the VLAN on one)"},
-		{of(2, nil), ethtool.Feature{}, "is a bridge"},
+		{of(1, nil), ethtool.Feature{}, "its parent eth0: xwarp sends on the members of " +
+			"bonds in the modes active-backup, balance-xor and 802.3ad, not balance-rr"},
+		{of(6, nil), ethtool.Feature{}, ""},
+		{of(2, nil), ethtool.Feature{}, "eth0 is a bridge, and xwarp writes tags on network " +
+			"cards and bonds only (make the VLAN on one)"},
 		{of(3, nil), ethtool.Feature{}, "is a veth"},
 		{of(4, nil), ethtool.Feature{}, "eth0.100 is a VLAN, and xwarp writes one tag only"},
 		{of(5, nil), ethtool.Feature{}, "its parent: "},
@@ -60,7 +63,7 @@ func TestTrunk(t *testing.T) {
 	} {
 		got, err := checkParent(c.vlan, byIndex, strips(c.strips))
 		switch {
-		case c.says == "" && (err != nil || got != links[0]):
+		case c.says == "" && (err != nil || got != links[c.vlan.ParentIndex]):
 			t.Errorf("%+v: %v, %v", c.vlan, got, err)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("parent %d: %v, want %q", c.vlan.ParentIndex, err, c.says)

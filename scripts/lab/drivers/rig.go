@@ -12,7 +12,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// The two hosts are network namespaces of one machine, each with one card.
+// The two hosts are network namespaces of one machine, each with one card, and a second one for bonds.
 const (
 	hostA, hostB = "a", "b"
 	nic          = "eth0"
@@ -20,13 +20,15 @@ const (
 	addr6        = "2001:db8::" // with 1 or 2 behind it
 	xwarp        = vm.SharePath + "/xwarp"
 
-	macA, macB = "52:54:00:aa:00:01", "52:54:00:aa:00:02"
+	macA, macB   = "52:54:00:aa:00:01", "52:54:00:aa:00:02"
+	macA2, macB2 = "52:54:00:aa:00:03", "52:54:00:aa:00:04" // of the second cards, which only bonds use
 )
 
-// rig is a machine with two cards of a kind, and the cable between them.
+// rig is a machine with cards of a kind, and the cables between them.
 type rig struct {
 	kind  kind
 	cable *cable
+	spare *cable // between the hosts' second cards
 	m     *vm.VM
 	dev   string // the device that transfers use: the card, or one on top of it
 	addr  string // the server's
@@ -51,11 +53,16 @@ func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, e
 	if r.cable, err = newCable(k.queues); err != nil {
 		return r, err
 	}
+	if r.spare, err = newCable(k.queues); err != nil {
+		return r, err
+	}
 	r.m, err = vm.Start(ctx, vm.Options{
 		Newest: true, Share: share, CPUs: 2, MemoryMiB: 1536,
 		NICs: []vm.NIC{
 			{Device: k.device, MAC: macA, Taps: r.cable.taps[0]},
 			{Device: k.device, MAC: macB, Taps: r.cable.taps[1]},
+			{Device: k.device, MAC: macA2, Taps: r.spare.taps[0]},
+			{Device: k.device, MAC: macB2, Taps: r.spare.taps[1]},
 		},
 	})
 	if err != nil {
@@ -145,8 +152,10 @@ func (r *rig) close() error {
 		fmt.Fprintf(r.log, "console:\n%s\n", r.m.Console())
 		err = r.m.Close()
 	}
-	if r.cable != nil {
-		err = errors.Join(err, r.cable.close())
+	for _, c := range []*cable{r.cable, r.spare} {
+		if c != nil {
+			err = errors.Join(err, c.close())
+		}
 	}
 	return err
 }

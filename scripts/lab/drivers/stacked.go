@@ -15,12 +15,6 @@ type stacked struct {
 
 var onTop = []stacked{
 	{
-		what: "bond (active-backup)", dev: "bond0",
-		make: "$ip link add bond0 type bond mode active-backup miimon 100\n$ip link set eth0 " +
-			"down\n$ip link set eth0 master bond0",
-		undo: "$ip link set eth0 nomaster\n$ip link del bond0\n" + address,
-	},
-	{
 		what: "bridge", dev: "br0",
 		make: "$ip addr flush dev eth0\n$ip link add br0 type bridge\n$ip link set eth0 master " +
 			"br0\n$ip link set eth0 up",

@@ -41,6 +41,20 @@ func trials() []trial {
 	inModes(trial{what: "write_bw on a VLAN / on its card", run: vlanBW})
 	list = append(list, trial{what: "cp over a card and its VLANs through one xwarpd",
 		run: vlansThroughDaemons})
+	for _, b := range []struct{ name, options string }{{"active-backup", activeBackup},
+		{"balance-xor", balanceXOR}, {"802.3ad", lacp}} {
+		bond, over := "bond ("+b.name+")", "during cp over a bond ("+b.name+"): "
+		list = append(list,
+			trial{what: "write_bw on a " + bond + " / on its card", run: bondBW(b.options)},
+			trial{what: over + "20 failovers", run: bondFailovers(b.options)},
+			trial{what: over + "members leave and return", run: bondMembers(b.options)})
+		if b.name != "active-backup" {
+			list = append(list, trial{what: bond + ": 16 connections on both members",
+				run: bondSpreads(b.options)})
+		}
+	}
+	list = append(list, trial{what: "cp over a VLAN of a bond", run: bondVLAN},
+		trial{what: "bonds that xwarp cannot use", run: bondRefusals})
 	for _, s := range onTop {
 		list = append(list, trial{what: s.what, run: on(s)})
 	}

@@ -1,0 +1,232 @@
+// Package bond follows the members of the kernel's bonds.
+package bond
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netwatch"
+	"xwarp/ring"
+)
+
+// State is a snapshot of a bond.
+type State struct {
+	Name    string
+	Mode    netlink.BondMode
+	Policy  ring.Policy
+	MTU     int
+	Members []Member // by interface index
+}
+
+// Member is an interface of a bond.
+type Member struct {
+	Name    string
+	Ifindex int
+	MTU     int
+	// Sends says that the bond sends on the member: its link is up and it is active, in 802.3ad in the active
+	// aggregator.
+	Sends bool
+}
+
+// Senders returns the interface indexes of the members on which the bond sends.
+func (s *State) Senders() (list []int) {
+	for _, m := range s.Members {
+		if m.Sends {
+			list = append(list, m.Ifindex)
+		}
+	}
+	return list
+}
+
+// CheckMode returns why sockets of the members cannot serve a bond of a mode, or nil.
+func CheckMode(m netlink.BondMode) error {
+	switch m {
+	case netlink.BOND_MODE_ACTIVE_BACKUP, netlink.BOND_MODE_BALANCE_XOR,
+		netlink.BOND_MODE_802_3AD:
+		return nil
+	}
+	return fmt.Errorf("xwarp sends on the members of bonds in the modes active-backup, balance-xor and 802.3ad, not %v", m)
+}
+
+// Is reports whether an interface is a bond.
+func Is(nic netlink.Link) bool { return nic.Type() == "bond" }
+
+// dumps is how often to repeat a dump that changes interrupted.
+const dumps = 8
+
+// Read returns the state of the bond with an interface index.
+func Read(h *netlink.Handle, ifindex int) (*State, error) {
+	nic, err := h.LinkByIndex(ifindex)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := nic.(*netlink.Bond)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a bond, but a %s", nic.Attrs().Name, nic.Type())
+	}
+	var links []netlink.Link
+	for range dumps {
+		if links, err = h.LinkList(); !errors.Is(err, nl.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return stateOf(b, links), nil
+}
+
+// stateOf finds the members of a bond among all interfaces.
+func stateOf(b *netlink.Bond, links []netlink.Link) *State {
+	s := &State{Name: b.Name, Mode: b.Mode, Policy: ring.Policy(b.XmitHashPolicy), MTU: b.MTU}
+	for _, l := range links {
+		a := l.Attrs()
+		if a.MasterIndex != b.Index {
+			continue
+		}
+		m := Member{Name: a.Name, Ifindex: a.Index, MTU: a.MTU}
+		if p, ok := a.Slave.(*netlink.BondSlave); ok {
+			m.Sends = a.RawFlags&unix.IFF_UP != 0 && p.State == netlink.BondStateActive &&
+				p.MiiStatus == netlink.BondLinkUp
+			if b.Mode == netlink.BOND_MODE_802_3AD && b.AdInfo != nil {
+				m.Sends = m.Sends && int(p.AggregatorId) == b.AdInfo.AggregatorId
+			}
+		}
+		s.Members = append(s.Members, m)
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
+	return s
+}
+
+// Follower follows a bond until it is closed.
+type Follower struct {
+	ifindex int
+	handle  *netlink.Handle
+	watch   *netwatch.Watch
+	read    Reader
+	notify  func(*State)
+	known   atomic.Pointer[map[int]bool] // indexes of the bond and of its members
+	wake    chan struct{}
+	done    chan struct{}
+	ended   sync.WaitGroup
+	log     *slog.Logger
+}
+
+// Reader is Read, or a replacement for tests.
+type Reader func(h *netlink.Handle, ifindex int) (*State, error)
+
+// Follow starts to follow the bond with an interface index, in the network namespace of the calling thread. notify is
+// called after changes of the bond or of its members, by one goroutine at a time.
+func Follow(ifindex int, log *slog.Logger, read Reader, notify func(*State)) (*Follower, error) {
+	runtime.LockOSThread() // create all sockets on this thread
+	defer runtime.UnlockOSThread()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("bond: netlink socket: %w", err)
+	}
+	f := &Follower{ifindex: ifindex, handle: h, read: read, notify: notify, log: log,
+		wake: make(chan struct{}, 1), done: make(chan struct{})}
+	f.known.Store(&map[int]bool{ifindex: true})
+	f.watch, err = netwatch.Follow(netwatch.Options{
+		Name: "members of the bond", Groups: []int{unix.RTNLGRP_LINK}, Change: f.change,
+		List: func() error { f.Look(); return nil }, Log: log,
+	})
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	f.ended.Add(1)
+	go f.followLoop()
+	return f, nil
+}
+
+// Watch returns the watch of the kernel's interfaces, for health and counters.
+func (f *Follower) Watch() *netwatch.Watch { return f.watch }
+
+// Close stops following. No call of notify begins after it returns.
+func (f *Follower) Close() {
+	f.watch.Close()
+	close(f.done)
+	f.ended.Wait()
+	f.handle.Close()
+}
+
+// Look makes f read the state again.
+func (f *Follower) Look() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// change looks whether a message concerns the bond: itself, a member, or an interface that becomes one.
+func (f *Follower) change(kind uint16, body []byte) {
+	if kind != unix.RTM_NEWLINK && kind != unix.RTM_DELLINK || len(body) < unix.SizeofIfInfomsg {
+		return
+	}
+	ours := (*f.known.Load())[int(nl.DeserializeIfInfomsg(body).Index)]
+	if !ours {
+		attrs, err := nl.ParseRouteAttr(body[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return
+		}
+		for _, a := range attrs {
+			ours = ours || a.Attr.Type == unix.IFLA_MASTER && len(a.Value) == 4 &&
+				int(binary.NativeEndian.Uint32(a.Value)) == f.ifindex
+		}
+	}
+	if ours {
+		f.Look()
+	}
+}
+
+// retry is the interval of attempts to read the state.
+const retry = time.Second
+
+func (f *Follower) followLoop() {
+	defer f.ended.Done()
+	failing := false
+	for {
+		select {
+		case <-f.wake:
+		case <-f.done:
+			return
+		}
+		s, err := f.read(f.handle, f.ifindex)
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			continue // the device ends: its own follower says so
+		}
+		if err != nil {
+			if !failing {
+				f.log.Error("members of the bond may be stale: retrying", "error", err)
+			}
+			failing = true
+			select {
+			case <-time.After(retry):
+				f.Look()
+			case <-f.done:
+				return
+			}
+			continue
+		}
+		failing = false
+		known := map[int]bool{f.ifindex: true}
+		for _, m := range s.Members {
+			known[m.Ifindex] = true
+		}
+		f.known.Store(&known)
+		f.notify(s)
+	}
+}

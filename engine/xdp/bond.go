@@ -1,0 +1,391 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bpf"
+	"xwarp/engine/host/bond"
+	"xwarp/engine/host/ethtool"
+	"xwarp/engine/host/netspace"
+	"xwarp/engine/host/netwatch"
+	"xwarp/engine/verbs"
+	"xwarp/ring"
+)
+
+// readBond and isBond are bond.Read and bond.Is, unless a test replaces them.
+var (
+	readBond bond.Reader = bond.Read
+	isBond               = bond.Is
+)
+
+// bonded is the part of a trunk that serves a bond: a program and sockets on each member.
+type bonded struct {
+	follower *bond.Follower
+	twins    *Privileges     // has the programs: Config.Privileges, or others
+	space    *netspace.Space // to open members in, which may take seconds
+	changed  chan struct{}   // the state has changed: for memberLoop
+	state    atomic.Pointer[bond.State]
+
+	mu      sync.Mutex // guards what follows, and changes of the members of groups
+	members []*member
+	failed  map[int]bool // interface indexes of members that could not be opened, and are still members
+	tagged  bool         // the drivers leave VLAN tags in received frames
+}
+
+// member is a member of a bond that has the program.
+type member struct {
+	bond.Member
+	steer  *bpf.Steering // a twin of the trunk's
+	att    bpf.Attachment
+	queues int // number of receive queues
+}
+
+// openBond finds the members of nic, if it is a bond that its members' sockets can serve. Otherwise it logs the reason
+// and leaves t.bond nil.
+func (t *trunk) openBond(nic netlink.Link) error {
+	if !isBond(nic) {
+		return nil
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	s, err := readBond(h, nic.Attrs().Index)
+	if err != nil {
+		return err
+	}
+	if why := bond.CheckMode(s.Mode); why != nil {
+		t.log.Warn("bond cannot use the sockets of its members: slower", "because", why,
+			"next", "ip link set "+t.name+" type bond mode active-backup, and restart")
+		return nil
+	}
+	if len(s.Members) == 0 {
+		return fmt.Errorf("%w: bond %s has no members (add one: ip link set NAME down; ip link set NAME master %s)",
+			unix.ENODEV, t.name, t.name)
+	}
+	t.bond = &bonded{failed: map[int]bool{}, changed: make(chan struct{}, 1)}
+	t.bond.state.Store(s)
+	if t.bond.twins = t.cfg.Privileges; t.bond.twins == nil {
+		t.bond.twins = NewPrivileges(0)
+	}
+	t.bond.space, err = netspace.Current()
+	return err
+}
+
+// attach attaches the program to the interface, or to the members of a bond, and sets t.att.
+func (t *trunk) attach(nic netlink.Link) (err error) {
+	if t.bond == nil {
+		// A driver may create more receive queues when a program is attached: virtio_net creates one per CPU.
+		t.att, err = t.steer.Attach(nic.Attrs().Index, t.cfg.attachMode(nic))
+		return err
+	}
+	t.att = bpf.Attachment{Ifindex: nic.Attrs().Index, Interface: t.name, Mode: bpf.ModeNative}
+	s := t.bond.state.Load()
+	for _, info := range s.Members {
+		m, err := t.attachMember(info)
+		if err != nil {
+			return fmt.Errorf("member %s of bond %s: %w", info.Name, t.name, err)
+		}
+		t.bond.members = append(t.bond.members, m)
+		if m.att.Mode == bpf.ModeGeneric {
+			t.att.Mode = bpf.ModeGeneric
+		}
+		if t.att.NativeErr == nil {
+			t.att.NativeErr = m.att.NativeErr
+		}
+		t.warnOfMTU(&info, s)
+	}
+	return nil
+}
+
+func (t *trunk) attachMember(info bond.Member) (*member, error) {
+	nic, err := netlink.LinkByIndex(info.Ifindex)
+	if err != nil {
+		return nil, err
+	}
+	steer, err := t.bond.twins.takeTwin(t.steer)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{Member: info, steer: steer}
+	if m.att, err = steer.Attach(info.Ifindex, t.cfg.attachMode(nic)); err != nil {
+		return nil, errors.Join(attachBusy(err), t.bond.twins.returnTwin(steer))
+	}
+	m.queues = ethtool.ReceiveQueues(info.Ifindex, info.Name, bpf.DefaultMaxQueues)
+	return m, nil
+}
+
+// warnOfMTU warns of a member whose MTU is below that of the bond.
+func (t *trunk) warnOfMTU(m *bond.Member, s *bond.State) {
+	if m.MTU < s.MTU {
+		t.log.Warn("member of the bond has a smaller MTU: longer frames on it are lost",
+			"member", m.Name, "mtu", m.MTU, "bond_mtu", s.MTU,
+			"next", fmt.Sprintf("ip link set %s mtu %d", m.Name, s.MTU))
+	}
+}
+
+// openGroupThread opens the sockets of a queue on all members that have it, and makes their thread.
+func (t *trunk) openGroupThread(queue int, wait time.Duration) error {
+	g := ring.NewGroup()
+	for _, m := range t.bond.members {
+		if queue >= m.queues {
+			continue
+		}
+		sock, err := t.openMemberSocket(m, queue, wait)
+		if err == nil {
+			t.pollQueue(sock)
+			if err = g.Add(sock); err != nil {
+				sock.Close()
+			}
+		}
+		if err != nil {
+			return errors.Join(err, g.Close())
+		}
+	}
+	s := t.bond.state.Load()
+	g.Use(s.Policy, s.Senders())
+	if g.Info().TxSlots == 0 {
+		return fmt.Errorf("%w: no member of bond %s has it", verbs.ErrInvalid, t.name)
+	}
+	port, err := t.transmitPort(g, t.att.Ifindex)
+	if err != nil {
+		return errors.Join(err, g.Close())
+	}
+	th, err := newThread(queue, port)
+	if err != nil {
+		return errors.Join(err, port.Close())
+	}
+	th.group = g
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.threads) == 0 {
+		t.socket = g.Info()
+	}
+	t.threads = append(t.threads, th)
+	return nil
+}
+
+func (t *trunk) openMemberSocket(m *member, queue int, wait time.Duration) (*ring.Socket, error) {
+	sock, err := t.openSocket(m.Ifindex, queue, wait)
+	if err != nil {
+		return nil, fmt.Errorf("member %s: %w", m.Name, queueBusy(err, m.Ifindex, queue))
+	}
+	if err := m.steer.SetSocket(queue, sock.Fd()); err != nil {
+		sock.Close()
+		return nil, err
+	}
+	return sock, nil
+}
+
+// followBond starts to follow the members, whose changes the threads apply.
+func (t *trunk) followBond() (w *netwatch.Watch, err error) {
+	b := t.bond
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.follower != nil { // another device of the trunk did it
+		return b.follower.Watch(), nil
+	}
+	if b.follower, err = bond.Follow(t.att.Ifindex, t.log, readBond, t.onBond); err != nil {
+		return nil, err
+	}
+	t.watching.Go(t.memberLoop)
+	return b.follower.Watch(), nil
+}
+
+// onBond makes the threads send on the members of a changed bond, and lets memberLoop do what takes longer.
+func (t *trunk) onBond(s *bond.State) {
+	b := t.bond
+	was := b.state.Swap(s)
+	t.useSenders()
+	if err := bond.CheckMode(s.Mode); err != nil && s.Mode != was.Mode {
+		t.log.Error("mode of the bond changed: sending on its active members", "because", err,
+			"next", "restart, or set the mode back")
+	}
+	for i := range s.Members {
+		m := &s.Members[i]
+		same := func(v bond.Member) bool { return v.Ifindex == m.Ifindex && v.MTU == m.MTU }
+		if !slices.ContainsFunc(was.Members, same) || was.MTU != s.MTU {
+			t.warnOfMTU(m, s)
+		}
+	}
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// memberLoop opens and closes members until the trunk is closed.
+func (t *trunk) memberLoop() {
+	for {
+		select {
+		case <-t.ended:
+			return
+		case <-t.bond.changed:
+		}
+		t.bond.space.Do(func() error { t.changeMembers(); return nil })
+	}
+}
+
+// changeMembers serves the members of the bond, and no others. It runs in the namespace of the bond.
+func (t *trunk) changeMembers() {
+	b := t.bond
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.state.Load()
+	var gone []*member
+	b.members = slices.DeleteFunc(b.members, func(m *member) bool {
+		left := !isMember(s, m.Ifindex)
+		if left {
+			gone = append(gone, m)
+		}
+		return left
+	})
+	for _, m := range gone {
+		log := t.log.With("member", m.Name, "members", len(b.members))
+		if err := t.closeMember(m); err != nil {
+			log = log.With("error", err)
+		}
+		log.Warn("member left the bond: connections use the others")
+	}
+	for ifindex := range b.failed {
+		if !isMember(s, ifindex) {
+			delete(b.failed, ifindex)
+		}
+	}
+	for _, info := range s.Members {
+		same := func(m *member) bool { return m.Ifindex == info.Ifindex }
+		if b.failed[info.Ifindex] || slices.ContainsFunc(b.members, same) {
+			continue
+		}
+		if err := t.addMember(info); err != nil {
+			b.failed[info.Ifindex] = true
+			t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
+				"member", info.Name, "error", err,
+				"next", "ip link set "+info.Name+" nomaster")
+			continue
+		}
+		t.useSenders()
+		t.log.Info("member joined the bond", "member", info.Name, "members", len(b.members))
+	}
+}
+
+func isMember(s *bond.State, ifindex int) bool {
+	return slices.ContainsFunc(s.Members, func(m bond.Member) bool { return m.Ifindex == ifindex })
+}
+
+// useSenders tells all threads on which members to send.
+func (t *trunk) useSenders() {
+	for _, th := range t.allThreads() {
+		th.do(func() {
+			s := t.bond.state.Load() // the latest, whoever calls
+			th.group.Use(s.Policy, s.Senders())
+		})
+	}
+}
+
+func (t *trunk) allThreads() []*thread {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.threads)
+}
+
+// addMember serves an interface that has become a member. The program comes first: without it the kernel would reset
+// connections whose frames arrive there.
+func (t *trunk) addMember(info bond.Member) error {
+	m, err := t.attachMember(info)
+	if err != nil {
+		return err
+	}
+	if t.bond.tagged {
+		err = t.keepTagsOn(m.Ifindex, m.Name)
+	}
+	for _, th := range t.allThreads() {
+		if err != nil || th.queue >= m.queues {
+			continue
+		}
+		var sock *ring.Socket
+		if sock, err = t.openMemberSocket(m, th.queue, bindMember); err != nil {
+			continue
+		}
+		if t.cfg.PollNIC {
+			_ = t.startPolling(sock) // interrupts do it otherwise
+		}
+		th.do(func() { err = th.group.Add(sock) })
+		if err != nil {
+			sock.Close()
+		}
+	}
+	if err != nil {
+		return errors.Join(err, t.closeMember(m))
+	}
+	t.bond.members = append(t.bond.members, m)
+	return nil
+}
+
+// bindMember is how long a queue of a new member may be busy, such as that of one that has just left.
+const bindMember = time.Second
+
+// closeMember undoes addMember.
+func (t *trunk) closeMember(m *member) error {
+	var errs []error
+	for _, th := range t.allThreads() {
+		var sock *ring.Socket
+		th.do(func() { sock = th.group.Remove(m.Ifindex) })
+		if sock != nil {
+			errs = append(errs, sock.Close())
+		}
+	}
+	return errors.Join(append(errs, t.bond.twins.returnTwin(m.steer))...)
+}
+
+// detach detaches the program from the interface or from all members.
+func (t *trunk) detach() error {
+	if t.bond == nil {
+		return t.steer.Detach()
+	}
+	t.bond.mu.Lock()
+	defer t.bond.mu.Unlock()
+	var errs []error
+	for _, m := range t.bond.members {
+		errs = append(errs, m.steer.Detach())
+	}
+	return errors.Join(errs...)
+}
+
+// closeFollower ends changes of the members. memberLoop has ended.
+func (t *trunk) closeFollower() {
+	if t.bond == nil {
+		return
+	}
+	if t.bond.follower != nil {
+		t.bond.follower.Close()
+	}
+	if t.bond.space != nil {
+		t.bond.space.Close()
+	}
+}
+
+// returnTwins returns the programs of all members, whose sockets are closed.
+func (t *trunk) returnTwins() error {
+	if t.bond == nil {
+		return nil
+	}
+	var errs []error
+	for _, m := range t.bond.members {
+		errs = append(errs, t.bond.twins.returnTwin(m.steer))
+	}
+	t.bond.members = nil
+	if t.cfg.Privileges == nil {
+		errs = append(errs, t.bond.twins.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"xwarp/bench/relay"
+	"xwarp/bench/relay/impair"
+	"xwarp/scripts/lab/output"
+)
+
+// bondDevice has both cards of a host.
+const bondDevice = "bond0"
+
+const secondNIC = "eth1"
+
+// withBond runs f on a rig whose hosts have a bond of both cards. Afterwards the cards must have no program.
+func withBond(r *rig, options string, f func() (string, error)) (text string, err error) {
+	for n, h := range []string{hostA, hostB} {
+		mac := []string{macA2, macB2}[n]
+		if err := r.do(fmt.Sprintf(`modprobe bonding max_bonds=0
+if ! ip -n %[1]s link show eth1 >/dev/null 2>&1; then
+	dev=$(grep -lx %[2]s /sys/class/net/*/address | cut -d/ -f5)
+	ip link set $dev netns %[1]s
+	ip -n %[1]s link set dev $dev name eth1
+fi
+ip netns exec %[1]s ethtool -L eth1 combined 1 || true
+for m in eth0 eth1; do # 802.3ad needs a speed, and virtio-net has none
+	ip netns exec %[1]s ethtool -s $m speed 1000 duplex full || true
+done
+ip -n %[1]s link add bond0 type bond %[3]s
+ip -n %[1]s addr flush dev eth0
+for m in eth0 eth1; do
+	ip -n %[1]s link set $m down
+	ip -n %[1]s link set $m master bond0
+done
+ip -n %[1]s addr add 192.0.2.%[4]d/24 dev bond0
+ip netns exec %[1]s sysctl -q net.ipv6.conf.bond0.accept_dad=0
+ip -n %[1]s addr add %[5]s%[4]d/64 dev bond0
+ip -n %[1]s link set bond0 mtu 1500 up`, h, mac, options, n+1, addr6)); err != nil {
+			return "", fmt.Errorf("making a bond: %w", err)
+		}
+		defer func() {
+			err = errors.Join(err, r.do(fmt.Sprintf("ip='ip -n %s' n=%d\n", h, n+1)+
+				"$ip link del bond0\nfor m in eth0 eth1; do $ip link show $m | grep -q prog/xdp && exit 1; done\n"+
+				"$ip link set eth1 down\n"+address))
+		}()
+	}
+	r.dev = bondDevice
+	defer func() { r.dev = nic }()
+	if err := r.reachable(); err != nil {
+		return "", err
+	}
+	return f()
+}
+
+// The bonds of the trials.
+const (
+	activeBackup = "mode active-backup miimon 50"
+	balanceXOR   = "mode balance-xor miimon 50 xmit_hash_policy layer3+4"
+	lacp         = "mode 802.3ad miimon 50 lacp_rate fast xmit_hash_policy layer3+4"
+)
+
+// bondBW compares write_bw on a bond with that on its first card.
+func bondBW(options string) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (string, error) {
+		var onCard, onBond []float64
+		for range 3 {
+			rate, err := r.writeBandwidth(mode, "-q 8 -D 3")
+			if err != nil {
+				return "", err
+			}
+			onCard = append(onCard, rate)
+			if _, err = withBond(r, options, func() (string, error) {
+				rate, err = r.writeBandwidth(mode, "-q 8 -D 3")
+				return "", err
+			}); err != nil {
+				return "", err
+			}
+			onBond = append(onBond, rate)
+		}
+		card, bond := median(onCard), median(onBond)
+		return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f", bond, card, bond/card), nil
+	}
+}
+
+// failovers is the number of times that a link fails during one copy.
+const failovers = 20
+
+// slowBond is a cable on which a copy outlasts all failovers.
+var slowBond = impair.Config{Rate: 32e4}
+
+// bondFailovers copies over one connection while the links of a bond fail in turn, and compares the data.
+func bondFailovers(options string) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (string, error) {
+		return withBond(r, options, func() (string, error) {
+			return r.duringBondCopy(mode, func() error {
+				for i := range failovers {
+					link := []string{nic, secondNIC}[i%2]
+					if err := r.onBoth("ip link set " + link + " down"); err != nil {
+						return err
+					}
+					time.Sleep(700 * time.Millisecond)
+					if err := r.onBoth("ip link set " + link + " up"); err != nil {
+						return err
+					}
+					time.Sleep(700 * time.Millisecond)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// bondMembers copies over one connection while members leave the bond and come back.
+func bondMembers(options string) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (string, error) {
+		return withBond(r, options, func() (string, error) {
+			return r.duringBondCopy(mode, func() error {
+				for i := range 4 {
+					link := []string{nic, secondNIC}[i%2]
+					if err := r.onBoth("ip link set " + link + " nomaster"); err != nil {
+						return err
+					}
+					time.Sleep(2 * time.Second)
+					if err := r.onBoth("ip link set " + link + " master bond0"); err != nil {
+						return err
+					}
+					time.Sleep(3 * time.Second)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// bondUnderWay is how many frames prove that a copy over slowBond moves data.
+const bondUnderWay = 50
+
+// duringBondCopy runs f during one copy over slow cables, and compares the data afterwards.
+func (r *rig) duringBondCopy(mode string, f func() error) (text string, err error) {
+	heal := func() error { return errors.Join(r.cable.heal(), r.spare.heal()) }
+	defer heal()
+	if err := errors.Join(r.cable.mistreat(slowBond), r.spare.mistreat(slowBond)); err != nil {
+		return "", err
+	}
+	s, err := r.startServer(mode)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.terminate()) }()
+	type end struct {
+		moved output.Moved
+		err   error
+	}
+	done := make(chan end, 1)
+	go func() {
+		to, err := r.copyTo(mode)
+		done <- end{to, err}
+	}()
+	frames := func() uint64 {
+		return r.cable.relay.Counters(relay.AToB).Out + r.spare.relay.Counters(relay.AToB).Out
+	}
+	begin, moves := frames(), false
+	for deadline := time.Now().Add(patience); !moves && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond)
+		moves = frames() > begin+bondUnderWay
+	}
+	failure := errors.New("the copy does not begin")
+	if moves {
+		failure = f()
+	}
+	select {
+	case e := <-done:
+		return "", errors.Join(errors.New("the copy ended before the last event"), e.err, failure)
+	default:
+	}
+	if err := heal(); err != nil {
+		return "", err
+	}
+	e := <-done
+	if err := errors.Join(failure, e.err); err != nil {
+		return "", err
+	}
+	if _, err := r.copyFrom(mode); err != nil {
+		return "", fmt.Errorf("the copy back: %w", err)
+	}
+	return fmt.Sprintf("%s %s, one connection, in %.0f s", s.how.XDPMode, s.how.Copy,
+		e.moved.Seconds), nil
+}
+
+// bondSpreads sends over several connections and counts the frames of each member.
+func bondSpreads(options string) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (string, error) {
+		return withBond(r, options, func() (string, error) {
+			count := func() [2]uint64 {
+				return [2]uint64{r.cable.relay.Counters(relay.AToB).Out,
+					r.spare.relay.Counters(relay.AToB).Out}
+			}
+			before := count()
+			rate, err := r.writeBandwidth(mode, "-q 16 -D 3")
+			if err != nil {
+				return "", err
+			}
+			after := count()
+			n := [2]float64{float64(after[0] - before[0]), float64(after[1] - before[1])}
+			share := 100 * n[0] / max(n[0]+n[1], 1)
+			if share < 10 || share > 90 {
+				return "", fmt.Errorf("the members sent %.0f and %.0f frames", n[0], n[1])
+			}
+			return fmt.Sprintf("%.1f MiB/s, members %.0f %% and %.0f %%", rate, share,
+				100-share), nil
+		})
+	}
+}
+
+// bondVLAN copies over a VLAN of a bond.
+func bondVLAN(r *rig, mode string) (string, error) {
+	return withBond(r, activeBackup, func() (string, error) {
+		for n, h := range []string{hostA, hostB} {
+			if err := r.do(fmt.Sprintf(`modprobe 8021q
+ip -n %[1]s link add link bond0 name vlan5 type vlan id 5
+ip -n %[1]s addr add 198.51.100.%[2]d/24 dev vlan5
+ip -n %[1]s link set vlan5 up`, h, n+1)); err != nil {
+				return "", err
+			}
+		}
+		r.dev, r.addr = "vlan5", vlanAddr
+		defer func() { r.addr = addrB }()
+		return r.transfer(mode)
+	})
+}
+
+// bondRefusals gives xwarp bonds that it cannot use, and wants a message with the next step.
+func bondRefusals(r *rig, _ string) (string, error) {
+	serve := func(ready string) (string, error) {
+		p, err := r.background(hostB, "serve /tmp --listen "+addrB+" --json"+
+			r.device(hostB, "auto"), ready)
+		if err != nil {
+			return "", err
+		}
+		text := p.Output()
+		return text, (&server{r: r, p: p}).terminate()
+	}
+	_, err := withBond(r, "mode balance-rr miimon 50", func() (string, error) {
+		out, err := serve(`"listening"`)
+		if err == nil && !strings.Contains(out, `"xdp_mode":"generic"`) {
+			err = fmt.Errorf("balance-rr printed %q", out)
+		}
+		return "", err
+	})
+	if err != nil {
+		return "", err
+	}
+	_, err = withBond(r, activeBackup, func() (string, error) {
+		err := r.do(in(hostB, "sh -c 'ip link set eth0 nomaster; ip link set eth1 nomaster'"))
+		if err != nil {
+			return "", err
+		}
+		_, err = serve(`"listening"`)
+		if err == nil || !strings.Contains(err.Error(), "has no members") {
+			return "", fmt.Errorf("a bond without members: %v", err)
+		}
+		return "", nil
+	})
+	return "balance-rr is generic; a bond without members is refused", err
+}
