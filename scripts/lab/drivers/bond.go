@@ -89,8 +89,9 @@ func bondBW(options string) func(*rig, string) (string, error) {
 // failovers is the number of times that a link fails during one copy.
 const failovers = 20
 
-// slowBond is a cable on which a copy outlasts all failovers.
-var slowBond = impair.Config{Rate: 32e4}
+// slowBond is a cable on which a copy outlasts all events. Its queue is short, so that it is empty before a member
+// returns.
+var slowBond = impair.Config{Rate: 32e4, Queue: 20 << 10}
 
 // bondFailovers copies over one connection while the links of a bond fail in turn, and compares the data.
 func bondFailovers(options string) func(*rig, string) (string, error) {
