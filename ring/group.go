@@ -68,9 +68,6 @@ func (g *Group) Remove(ifindex int) *Socket {
 	return s
 }
 
-// Has reports whether the interface with an index is a member.
-func (g *Group) Has(ifindex int) bool { return g.position(ifindex) >= 0 }
-
 // Use sets the policy and the members that may send, by interface index and in the order that hashes refer to. Others
 // are ignored.
 func (g *Group) Use(p Policy, senders []int) {
@@ -313,10 +310,7 @@ func (g *Group) Wait(timeout time.Duration, extraFD int) Ready {
 			continue
 		}
 		s.k.enableInterrupt()
-		s.stats.Waits++
-		if s.offer.addQuiet(quietWait) {
-			s.refill(s.offer.all)
-		}
+		s.countWait()
 		idle = idle && s.offer.isIdle()
 		g.fds = append(g.fds, unix.PollFd{Fd: int32(s.k.descriptor()), Events: unix.POLLIN})
 		if s.info.Fake { // it has no descriptor
@@ -332,8 +326,7 @@ func (g *Group) Wait(timeout time.Duration, extraFD int) Ready {
 		}
 		for at, s := range g.members {
 			if s != nil && !g.retired[at] {
-				s.offer.quiet = quietRecvs
-				s.refill(s.offer.all)
+				s.settleOffer()
 			}
 		}
 		timeout = max(timeout-offerSettle, -1)

@@ -186,19 +186,29 @@ func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	if s.k.enableInterrupt(); s.rx.avail(1) > 0 {
 		return ReadyRx
 	}
-	s.stats.Waits++
-	if s.offer.addQuiet(quietWait) {
-		s.refill(s.offer.all)
-	}
+	s.countWait()
 	if !s.offer.isIdle() && (timeout < 0 || timeout > offerSettle) {
 		if r := s.wait(offerSettle, extraFD); r != 0 {
 			return r
 		}
-		s.offer.quiet = quietRecvs
-		s.refill(s.offer.all)
+		s.settleOffer()
 		timeout = max(timeout-offerSettle, -1)
 	}
 	return s.wait(timeout, extraFD)
+}
+
+// countWait counts a sleep, also as quiet time of the offer.
+func (s *Socket) countWait() {
+	s.stats.Waits++
+	if s.offer.addQuiet(quietWait) {
+		s.refill(s.offer.all)
+	}
+}
+
+// settleOffer makes the offer idle.
+func (s *Socket) settleOffer() {
+	s.offer.quiet = quietRecvs
+	s.refill(s.offer.all)
 }
 
 func (s *Socket) wait(timeout time.Duration, extraFD int) Ready {

@@ -68,7 +68,7 @@ func newBondNet(t *testing.T) *bondNet {
 			t.Fatal(err)
 		}
 		n.index[h] = b.Index
-		n.state[b.Index] = &bond.State{Name: "bond0", Mode: netlink.BOND_MODE_ACTIVE_BACKUP,
+		n.state[b.Index] = &bond.State{Mode: netlink.BOND_MODE_ACTIVE_BACKUP,
 			Policy: ring.PolicyLayer34, MTU: 1500, Members: []bond.Member{
 				{Name: "eth0", Ifindex: h.Link.Index, MTU: 1500, Sends: true},
 				{Name: "eth1", Ifindex: nic.Attrs().Index, MTU: 1500},

@@ -23,7 +23,6 @@ import (
 
 // State is a snapshot of a bond.
 type State struct {
-	Name    string
 	Mode    netlink.BondMode
 	Policy  ring.Policy
 	MTU     int
@@ -90,7 +89,7 @@ func Read(h *netlink.Handle, ifindex int) (*State, error) {
 
 // stateOf finds the members of a bond among all interfaces.
 func stateOf(b *netlink.Bond, links []netlink.Link) *State {
-	s := &State{Name: b.Name, Mode: b.Mode, Policy: ring.Policy(b.XmitHashPolicy), MTU: b.MTU}
+	s := &State{Mode: b.Mode, Policy: ring.Policy(b.XmitHashPolicy), MTU: b.MTU}
 	for _, l := range links {
 		a := l.Attrs()
 		if a.MasterIndex != b.Index {
