@@ -162,7 +162,8 @@ func testWorkerCalls(t *testing.T, net *topo.Net, text string, at netip.Addr,
 func trace(t *testing.T, tid int) (end func() []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calls")
-	c := exec.Command("strace", "-y", "-qq", "-o", file, "-p", strconv.Itoa(tid))
+	c := exec.Command("strace", "-e", "signal=none", "-y", "-qq", "-o", file, "-p",
+		strconv.Itoa(tid))
 	c.Stderr = t.Output()
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
