@@ -60,12 +60,17 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 		return Attachment{}, err
 	}
 	defer s.life.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
 	if s.link != nil || s.member != nil {
 		return Attachment{}, fmt.Errorf("bpf: already attached to %s: one Steering serves one "+
 			"interface", s.att.Interface)
 	}
+	return s.attachTo(ifindex, mode)
+}
+
+// attachTo is Attach with the lock held.
+func (s *Steering) attachTo(ifindex int, mode Mode) (Attachment, error) {
 	if mode > ModeGeneric {
 		return Attachment{}, fmt.Errorf("bpf: attach: unknown %s", mode)
 	}
@@ -80,7 +85,10 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 		return Attachment{}, foreign
 	}
 	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 && s.VLAN.s == s { // a twin has no settings
-		if err := s.setMAC([6]byte(mac)); err != nil {
+		s.mu.Lock()
+		err := s.setMAC([6]byte(mac))
+		s.mu.Unlock()
+		if err != nil {
 			return Attachment{}, fmt.Errorf("bpf: Ethernet address: %w", err)
 		}
 	}
@@ -168,29 +176,61 @@ func genericMayHelp(err error) bool {
 }
 
 // Attached returns the attachment. It returns false before Attach, after Detach, and when the kernel detached the
-// program because the interface disappeared or because another process detached the link by force.
+// program because the interface disappeared or because another process detached the program by force. In a dispatcher
+// it sees that only with the privileges that Attach needed, or when the interface has no program at all.
 func (s *Steering) Attached() (Attachment, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.member != nil {
-		return s.att, s.member.Joined()
-	}
-	if s.link == nil {
-		return Attachment{}, false
-	}
-	info, err := s.link.Info()
-	if err != nil || info.XDP() == nil || info.XDP().Ifindex == 0 {
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	if !s.isAttached() {
 		return Attachment{}, false
 	}
 	return s.att, true
 }
 
+// isAttached is Attached with the lock held.
+func (s *Steering) isAttached() bool {
+	if s.member != nil {
+		return s.member.Joined()
+	}
+	if s.link == nil {
+		return false
+	}
+	info, err := s.link.Info()
+	return err == nil && info.XDP() != nil && info.XDP().Ifindex != 0
+}
+
+// Reattach attaches the program again in its mode if another process has detached it, and reports whether it did. It
+// may be called again after an error, which is one of [Steering.Attach]. Without a previous Attach it does nothing.
+func (s *Steering) Reattach() (bool, error) {
+	if err := s.lockOpen(); err != nil {
+		return false, err
+	}
+	defer s.life.RUnlock()
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	was := s.att
+	if was.Ifindex == 0 || s.isAttached() {
+		return false, nil
+	}
+	err := s.detach()
+	s.att = was
+	if err != nil {
+		return false, err
+	}
+	_, err = s.attachTo(was.Ifindex, was.Mode)
+	return err == nil, err
+}
+
 // Detach removes the program from its interface, so that every frame goes to the kernel. Claims, sockets and counters
 // are kept, and [Steering.Attach] may follow. Without an attachment Detach does nothing.
 func (s *Steering) Detach() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	return s.detach()
+}
+
+// detach is Detach with the lock held.
+func (s *Steering) detach() (err error) {
 	switch {
 	case s.member != nil:
 		err = s.member.Leave()

@@ -439,3 +439,55 @@ func TestUnreadableProgram(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+// TestReattach: another process detaches the program by force. Reattach must attach it again in its mode, never
+// replace a program that came meanwhile, and do nothing otherwise.
+func TestReattach(t *testing.T) {
+	l := newLab(t)
+	s := load(t, Options{})
+	never := func(when string) {
+		t.Helper()
+		if again, err := s.Reattach(); again || err != nil {
+			t.Errorf("%s: attached again: %v, %v", when, again, err)
+		}
+	}
+	force := func() {
+		t.Helper()
+		att, ok := s.Attached()
+		if !ok {
+			t.Fatal("not attached")
+		}
+		k, err := link.NewFromID(link.ID(att.LinkID))
+		l.must(err)
+		defer k.Close()
+		l.must(k.Detach())
+	}
+	never("before Attach")
+	first, err := s.Attach(l.ifindex(), ModeGeneric)
+	l.must(err)
+	never("while attached")
+	force()
+	if _, ok := s.Attached(); ok || l.attached() != 0 {
+		t.Fatal("the program is still attached")
+	}
+	again, err := s.Reattach()
+	if att, ok := s.Attached(); !again || err != nil || !ok || att.Mode != ModeGeneric ||
+		att.ProgramID != first.ProgramID || l.attached() != first.ProgramID {
+		t.Errorf("%v, %v: %+v, %v; first %+v", again, err, att, ok, first)
+	}
+
+	force()
+	other := load(t, Options{})
+	_, err = other.Attach(l.ifindex(), ModeNative)
+	l.must(err)
+	for range 2 {
+		again, err = s.Reattach()
+		wantError(t, err, nil, programName, hostName)
+	}
+	l.must(other.Detach())
+	if again, err = s.Reattach(); !again || err != nil {
+		t.Errorf("without the other program: %v, %v", again, err)
+	}
+	l.must(s.Detach())
+	never("after Detach")
+}

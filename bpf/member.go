@@ -89,16 +89,32 @@ func (s *Steering) loadMember(target *ebpf.Program, function string) (*ebpf.Prog
 	return loaded.DetachProgram(steerProgXwarpSteer), nil
 }
 
-// Dispatched returns the programs in libxdp's dispatcher of an interface, and whether xwarp's is one of them. found is
-// false without a dispatcher, and without the right to see it (CAP_SYS_ADMIN).
-func Dispatched(nic netlink.Link) (programs string, ours, found bool, err error) {
+// InDispatcher describes libxdp's dispatcher of an interface.
+type InDispatcher struct {
+	Programs string // that it runs
+	Ours     bool   // xwarp's is one of them
+	Left     bool   // the process of xwarp's program has ended: it passes all frames
+}
+
+// Dispatched returns libxdp's dispatcher of an interface. It is nil without a dispatcher, and without the right to see
+// it (CAP_SYS_ADMIN).
+func Dispatched(nic netlink.Link) (*InDispatcher, error) {
 	if f := checkForeign(nic); f == nil || f.Name != dispatcher.ProgramName {
-		return "", false, false, nil
+		return nil, nil
 	}
-	d, err := dispatcher.Look(nic.Attrs().Index)
-	if err != nil || d == nil {
-		return "", false, false, err
+	s, err := dispatcher.Look(nic.Attrs().Index)
+	if err != nil || s == nil {
+		return nil, err
 	}
-	return strings.Join(names(d.Members), ", "), slices.ContainsFunc(d.Members,
-		func(m dispatcher.Member) bool { return m.Name == programName }), true, nil
+	d := &InDispatcher{Programs: strings.Join(names(s.Members), ", ")}
+	for _, m := range s.Members {
+		if m.Name == programName {
+			alive, err := dispatcher.HasOwner(m.ID)
+			if err != nil {
+				return nil, err
+			}
+			d.Ours, d.Left = true, !alive
+		}
+	}
+	return d, nil
 }

@@ -49,7 +49,7 @@ func TestUnknownDispatcher(t *testing.T) {
 	}
 	nic, err := netlink.LinkByIndex(l.ifindex())
 	l.must(err)
-	if _, _, _, err := Dispatched(nic); err == nil {
+	if _, err := Dispatched(nic); err == nil {
 		t.Error("doctor sees no error")
 	}
 }

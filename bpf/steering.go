@@ -50,12 +50,14 @@ type Steering struct {
 	closed bool
 	objs   steerObjects
 
-	// guarded by mu
-	mu         sync.Mutex
-	link       link.Link              // nil when not attached, or in a dispatcher
-	member     *dispatcher.Membership // nil when not in a dispatcher
-	att        Attachment
-	generation uint32 // the latest of all VLANs
+	// guarded by attaching, which is held while the kernel attaches the program: a driver may restart its queues
+	attaching sync.Mutex
+	link      link.Link              // nil when not attached, or in a dispatcher
+	member    *dispatcher.Membership // nil when not in a dispatcher
+	att       Attachment             // the latest one; zero after Detach
+
+	mu         sync.Mutex // guards the claims and settings of all VLANs
+	generation uint32     // the latest of all VLANs
 }
 
 // Load loads program and maps into the kernel without attaching the program. It needs CAP_BPF, CAP_NET_ADMIN and

@@ -166,7 +166,17 @@ func lifePath(id uint32) string {
 	return filepath.Join(fileSystem(), fmt.Sprintf("xwarp-%d", id))
 }
 
-// isOwned reports whether the process that made a program join still lives.
+// HasOwner reports whether the process that made a program join still lives.
+func HasOwner(id uint32) (bool, error) {
+	lock, err := lockPins()
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	return isOwned(id), nil
+}
+
+// isOwned is HasOwner with the lock held.
 func isOwned(id uint32) bool {
 	f, err := os.Open(lifePath(id))
 	if err != nil {
@@ -249,10 +259,11 @@ func leaveAtEnd(ifindex, id string) int {
 	return 0
 }
 
-// Joined reports whether the dispatcher of the interface still runs the program. It needs the same privileges as Join.
+// Joined reports whether the dispatcher of the interface still runs the program. Without the privileges of Join it
+// reports whether the interface has any program.
 func (m *Membership) Joined() bool {
 	s, err := Look(m.ifindex)
-	return err == nil && s != nil &&
+	return err != nil || s != nil &&
 		slices.ContainsFunc(s.Members, func(o Member) bool { return o.ID == m.ID })
 }
 

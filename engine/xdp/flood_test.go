@@ -132,22 +132,28 @@ func newFlooded(t *testing.T) *flooded {
 }
 
 // dropAll attaches a program that drops every frame, as early as ours can, until its result is closed.
-func dropAll(t testing.TB, h *topo.Host) (l link.Link) {
+func dropAll(t testing.TB, h *topo.Host) link.Link {
 	t.Helper()
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1 /* XDP_DROP */), asm.Return()}})
+	l, err := tryDropAll(h)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer prog.Close()
-	if err := h.Do(func() (err error) {
-		l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.Link.Index})
-		return err
-	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
 	return l
+}
+
+func tryDropAll(h *topo.Host) (l link.Link, err error) {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1 /* XDP_DROP */), asm.Return()}})
+	if err != nil {
+		return nil, err
+	}
+	defer prog.Close()
+	err = h.Do(func() (err error) {
+		l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.Link.Index})
+		return err
+	})
+	return l, err
 }
 
 // establish opens the connection whose goodput is measured. It writes while busy.

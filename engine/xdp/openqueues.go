@@ -75,8 +75,8 @@ func queueBusy(err error, link, queue int) error {
 
 // HasDispatcher reports whether an interface has libxdp's dispatcher. The error says why a device cannot join it.
 func HasDispatcher(nic netlink.Link) (bool, error) {
-	_, _, found, err := bpf.Dispatched(nic)
-	return found, err
+	d, err := bpf.Dispatched(nic)
+	return d != nil, err
 }
 
 // queuesCommand returns the command that sets the number of receive queues.

@@ -38,7 +38,7 @@ type trunk struct {
 	asked    Config         // of the device that opened it, as the caller wrote it
 	found    int            // number of receive queues when the trunk was opened; 0: they are configured
 	ended    chan struct{}  // closed when the trunk is closed
-	watching sync.WaitGroup // watchQueues
+	watching sync.WaitGroup // watch, memberLoop
 
 	mu      sync.Mutex
 	threads []*thread
@@ -174,9 +174,7 @@ func (t *trunk) open(nic netlink.Link) (err error) {
 		return err
 	}
 	t.logOpen(nic)
-	if t.found > 0 && t.bond == nil {
-		t.watching.Go(t.watchQueues)
-	}
+	t.watching.Go(t.watch)
 	sockets := len(t.threads)
 	if t.bond != nil {
 		sockets *= len(t.bond.members)
@@ -270,24 +268,71 @@ func (t *trunk) close() error {
 	return errors.Join(errs...)
 }
 
-// watchQueues checks, until the trunk is closed, whether the number of receive queues has changed.
-func (t *trunk) watchQueues() {
-	tick := time.NewTicker(lookAtQueues)
+// watchInterval is the interval of watch. Until it sees new queues, frames on them are lost, and TCP retransmits them.
+const watchInterval = time.Second
+
+// watch looks, until the trunk is closed, for changes that the kernel does not announce: of the number of receive
+// queues, and by processes that detach the program.
+func (t *trunk) watch() {
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	last := t.found
+	queues, failure := t.found, ""
 	for {
 		select {
 		case <-t.ended:
 			return
 		case <-tick.C:
 		}
-		n := t.receiveQueues()
-		if n == last || n == 0 {
+		failure = t.reattach(failure)
+		if t.found == 0 || t.bond != nil {
 			continue
 		}
-		t.relayQueues(last, n)
-		last = n
+		if n := t.receiveQueues(); n != queues && n != 0 {
+			t.relayQueues(queues, n)
+			queues = n
+		}
 	}
+}
+
+// reattach attaches the program where another process has detached it. It returns why it cannot, and logs the reason if
+// it is not the last one.
+func (t *trunk) reattach(last string) string {
+	var again bool
+	err := t.ns.Do(func() (err error) {
+		again, err = t.reattachAll()
+		return err
+	})
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		err = nil // the devices end
+	}
+	switch {
+	case again:
+		t.log.Warn("attached the XDP program again, which another process had detached: " +
+			"connections with traffic meanwhile may be reset")
+	case err == nil:
+		return ""
+	case err.Error() != last:
+		t.log.Error("another process detached the XDP program: no connection receives frames",
+			"error", err, "next", "remove what the error names; xwarp tries again every second")
+	}
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// reattachAll calls Reattach of the program, or of those of the members of a bond.
+func (t *trunk) reattachAll() (again bool, err error) {
+	if t.bond == nil {
+		return t.steer.Reattach()
+	}
+	t.bond.mu.Lock()
+	defer t.bond.mu.Unlock()
+	for _, m := range t.bond.members {
+		ok, failed := m.steer.Reattach()
+		again, err = again || ok, errors.Join(err, failed)
+	}
+	return again, err
 }
 
 // receiveQueues returns the number of receive queues of the interface, or 0 if it is unknown now.
@@ -301,10 +346,6 @@ func (t *trunk) receiveQueues() (n int) {
 	}
 	return n
 }
-
-// lookAtQueues is the interval of watchQueues, which must poll because the kernel does not announce changes. Until then
-// frames on a new queue are lost, and TCP retransmits them.
-const lookAtQueues = time.Second
 
 // linkName returns the current name of the interface, which may have been renamed.
 func (t *trunk) linkName() (name string) {

@@ -53,12 +53,18 @@ var foreignCheck = check{
 		if !e.hasProgram() {
 			return fine("%s has no XDP program", e.name())
 		}
-		if programs, ours, found, err := bpf.Dispatched(e.nic); err != nil {
+		switch d, err := bpf.Dispatched(e.nic); {
+		case err != nil:
 			return fail("%v", err).advise("xdp-loader status %s", e.name())
-		} else if ours {
-			return fine("xwarp's program is in libxdp's dispatcher of %s: %s", e.name(), programs)
-		} else if found {
-			return fine("xwarp will join libxdp's dispatcher of %s: %s", e.name(), programs)
+		case d == nil:
+		case d.Left:
+			return warn("a killed xwarp left its program in libxdp's dispatcher of %s: it passes all "+
+				"frames, and the next start of xwarp on %s removes it", e.name(), e.name()).advise(
+				"systemctl restart xwarpd")
+		case d.Ours:
+			return fine("xwarp's program is in libxdp's dispatcher of %s: %s", e.name(), d.Programs)
+		default:
+			return fine("xwarp will join libxdp's dispatcher of %s: %s", e.name(), d.Programs)
 		}
 		f, err := e.attachedProgram()
 		switch {
@@ -92,8 +98,8 @@ func (e *env) isServed() bool {
 	if !e.hasProgram() {
 		return false
 	}
-	if _, ours, found, err := bpf.Dispatched(e.nic); found || err != nil {
-		return ours
+	if d, err := bpf.Dispatched(e.nic); d != nil || err != nil {
+		return d != nil && d.Ours && !d.Left
 	}
 	f, _ := e.attachedProgram()
 	return f != nil && f.Name == steeringProgram

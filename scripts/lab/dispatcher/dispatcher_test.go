@@ -167,6 +167,14 @@ func (h *host) refuses() {
 	}
 }
 
+// doctor checks what doctor says of the XDP program.
+func (h *host) doctor(want string) {
+	h.t.Helper()
+	if out, _ := h.try("xwarp doctor --interface v0"); !strings.Contains(out, want) {
+		h.t.Errorf("doctor does not say %q: %s", want, out)
+	}
+}
+
 func TestBesideFilter(t *testing.T) {
 	h := start(t)
 	h.run("xdp-filter load v0 -f all -p allow; xdp-filter ip 192.0.2.9 -m src")
@@ -207,6 +215,7 @@ func TestBesideFilter(t *testing.T) {
 	h.members("xdpfilt_alw_all", "xwarp_steer")
 	h.filters()
 	h.refuses()
+	h.doctor("a killed xwarp left its program in libxdp's dispatcher of v0")
 
 	t.Log("the next xwarp removes what is left")
 	p = h.daemon()
@@ -227,6 +236,10 @@ func TestBesideFilter(t *testing.T) {
 	t.Log("all programs are unloaded while xwarp runs")
 	p = h.daemon()
 	h.run("xdp-loader unload v0 --all")
+	h.run("for i in $(seq 300); do ! ip link show v0 | grep 'prog/xdp' || break; sleep 0.1; done\n" +
+		"xdp-loader status v0")
+	h.transfers()
+	h.doctor("xwarp is attached to v0")
 	h.stop(p, syscall.SIGTERM)
 	h.members()
 	h.run("! ls /sys/fs/bpf/ | grep xwarp")
