@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,12 +15,25 @@ import (
 	"xwarp/engine/daemon/metrics"
 )
 
+// portsScript lists devices and their interfaces, from the files that ibdev2netdev reads.
+const portsScript = `cd /sys/class/infiniband
+for device in $(ls); do
+	for port in /sys/class/infiniband/$device/ports/*; do
+		echo "$device port ${port##*/} ==> $(cat $port/gid_attrs/ndevs/0) ($(cat $port/state))"
+	done
+done
+`
+
 // TestSysfs runs programs that look for devices in /sys/class/infiniband, with each kind of call that is redirected.
 func TestSysfs(t *testing.T) {
 	a, _ := pair(t)
 	v4 := netip.MustParseAddr(a.addr).As4()
 	gid := fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%x:%x", v4[:2], v4[2:])
 	const tree = "/sys/class/infiniband"
+	ports := filepath.Join(scratch(t), "ports")
+	if err := os.WriteFile(ports, []byte(portsScript), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ style, line, want string }{
 		{"roce", "ibstat -l", "xwarp_eth0"},
 		{"roce", "ibstat", "State: Active"},
@@ -34,6 +48,8 @@ func TestSysfs(t *testing.T) {
 		{"iwarp", "/usr/bin/python3 -c import(os);print(os.listdir('" + tree + "'))",
 			"['xwarp_eth0']"},
 		{"iwarp", "bash -c cat<" + tree + "/xwarp_eth0/ports/1/state", "4: ACTIVE"},
+		{"roce", "bash " + ports, "xwarp_eth0 port 1 ==> eth0 (4: ACTIVE)"},
+		{"iwarp", "bash " + ports, "xwarp_eth0 port 1 ==> eth0 (4: ACTIVE)"},
 	} {
 		t.Run(c.line, func(t *testing.T) {
 			e := *a

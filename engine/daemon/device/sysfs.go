@@ -74,12 +74,12 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 	copy(mac[:], nic.HardwareAddr)
 	guid := fmt.Sprintf("%02x%02x:%02xff:fe%02x:%02x%02x", mac[0]^2, mac[1], mac[2], mac[3], mac[4],
 		mac[5])
-	style, nodeType, pkey := "iwarp", "4: RNIC", "0x0000"
+	style, nodeType, pkey, gidType := "iwarp", "4: RNIC", "0x0000", "IB/RoCE v1" // as the kernel's
 	var gid [16]byte
 	copy(gid[:], mac[:])
 	gids := []netip.Addr{netip.AddrFrom16(gid)}
 	if !rnic {
-		style, nodeType, pkey = "roce", "1: CA", "0xffff"
+		style, nodeType, pkey, gidType = "roce", "1: CA", "0xffff", "RoCE v2"
 		gids, _ = d.GIDs() // a removed interface has none
 	}
 	state, phys := "4: ACTIVE", "5: LinkUp"
@@ -128,10 +128,8 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 		}
 		n := strconv.Itoa(i)
 		files[port+"gids/"+n] = text
-		if !rnic {
-			files[port+"gid_attrs/types/"+n] = "RoCE v2"
-			files[port+"gid_attrs/ndevs/"+n] = d.ifname()
-		}
+		files[port+"gid_attrs/types/"+n] = gidType
+		files[port+"gid_attrs/ndevs/"+n] = d.ifname()
 	}
 }
 
