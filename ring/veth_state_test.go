@@ -168,8 +168,8 @@ func TestVethBusyQueue(t *testing.T) {
 	})
 }
 
-// TestVethStatistics: without refills the kernel runs out of chunks. It counts each frame of one chunk twice, and a
-// longer one once; a Socket counts each once.
+// TestVethStatistics sends more frames than the receiver has chunks, without refills. The kernel counts a dropped frame
+// in rx_dropped, and one that needs a single chunk in rx_fill_ring_empty_descs, too. A Socket must count each once.
 func TestVethStatistics(t *testing.T) {
 	for _, c := range []struct{ mtu, bytes, room int }{{1500, 60, 16}, {9000, 8000, 5}} {
 		a, b := newPair(t, c.mtu)

@@ -72,7 +72,7 @@ func (a *axis) measure(values []float64) {
 	a.top = max(a.top, 10*a.floor)
 }
 
-// place returns where a value stands.
+// place returns the coordinate at which v is drawn: v, but at least the floor of a logarithmic axis, which has no zero.
 func (a *axis) place(v float64) float64 {
 	if a.log {
 		return max(v, a.floor)

@@ -31,8 +31,8 @@ func (c *SRQConfig) Footprint() int {
 		Allocated(c.Depth*c.MaxSGE*piece) + 2*Allocated(n*4)
 }
 
-// Allocated returns the most bytes that the heap needs for an allocation of n bytes: whole pages for a large one,
-// otherwise the next size class.
+// Allocated estimates how many bytes of the heap an allocation of n bytes takes: whole pages for a large one, otherwise
+// n and the usual waste of a size class.
 func Allocated(n int) int {
 	const large, page = 32 << 10, 8 << 10
 	if n > large {

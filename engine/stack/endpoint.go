@@ -234,7 +234,8 @@ func (noSA) Error() string { return "packets wait for an SA: see xwarp status" }
 // Unwrap returns EHOSTUNREACH.
 func (noSA) Unwrap() error { return syscall.EHOSTUNREACH }
 
-// Obstacle returns what keeps packets of e from being sent or from arriving, with EHOSTUNREACH, or nil.
+// Obstacle returns why packets of e cannot be sent now: no SA, or the error of the next hop or route. It returns nil if
+// nothing is known to prevent it.
 func (e *Endpoint) Obstacle() error {
 	switch {
 	case e.flow != nil && e.flow.out == nil:

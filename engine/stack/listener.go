@@ -14,7 +14,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Errors of Connect and Listen.
+// Errors of Connect, of Listen, and of accepting a handshake.
 var (
 	ErrTooMany   = errors.New("too many connections on this worker")
 	ErrListening = errors.New("address and port already in use by a listener")

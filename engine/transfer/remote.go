@@ -140,8 +140,8 @@ func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err err
 	return Sum(h.Sum(nil)) == theirs, err
 }
 
-// Close finishes the file. If it is complete, the server names the written file, or confirms that the read file did not
-// change in the meantime.
+// Close finishes the file. With complete, the server gives a written file its final name, or confirms that a read file
+// did not change since it was opened. Otherwise an existing file of that name stays unchanged.
 func (f *RemoteFile) Close(ctx context.Context, complete bool) error {
 	_, err := f.c.ask(ctx, &Message{Type: TypeClose, Flag: complete}, TypeAttr)
 	return err

@@ -30,9 +30,10 @@ import (
 // Config configures a device on AF_XDP.
 type Config struct {
 	core.Options
-	// Interface is the name or an alternative name of the network interface. It is required.
+	// Interface is the name or an alternative name of the network interface. It may be empty only with Ifindex.
 	Interface string
-	// Ifindex, if an interface has it, replaces Interface: a device that is opened again follows a renamed interface.
+	// Ifindex is the index of the network interface. If an interface has it, Interface is ignored: a device that is
+	// opened again follows a renamed interface. Zero means that Interface names it.
 	Ifindex int
 	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
 	// interface has once the program is attached.

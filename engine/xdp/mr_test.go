@@ -90,7 +90,7 @@ func TestRegionLost(t *testing.T) {
 				SGL: []verbs.SGE{mr.SGE(inside, 4096)}}); err != nil {
 				a.T.Fatal(err)
 			}
-			// the receive is posted then
+			// When this Read has completed, the worker has also taken the receive posted above.
 			b.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{b.MR.SGE(0, 8)},
 				RemoteSTag: a.MR.STag()})
 			b.Wait()
@@ -105,7 +105,7 @@ func TestRegionLost(t *testing.T) {
 				&verbs.RecvWR{SGL: []verbs.SGE{a.MR.SGE(0, 200_000)}}); err != nil {
 				a.T.Fatal(err)
 			}
-			// the receive is posted then
+			// When this Read has completed, the worker has also taken the receive posted above.
 			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 8)},
 				RemoteSTag: b.MR.STag()})
 			a.Wait()

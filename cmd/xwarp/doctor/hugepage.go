@@ -23,12 +23,12 @@ var hugePageCheck = check{
 			return fine("%d free, not requested", free)
 		case err != nil:
 			return warn("the kernel does not support 2 MiB pages: %v", err)
-		case free < e.hugePages():
+		case free < e.hugePagesNeeded():
 			total, _ := readNumber(hugeDir + "nr_hugepages")
-			return warn("%d free, %d needed", free, e.hugePages()).
-				advise("echo %d > %snr_hugepages", total+e.hugePages()-free, hugeDir)
+			return warn("%d free, %d needed", free, e.hugePagesNeeded()).
+				advise("echo %d > %snr_hugepages", total+e.hugePagesNeeded()-free, hugeDir)
 		}
-		return fine("%d free, %d needed", free, e.hugePages())
+		return fine("%d free, %d needed", free, e.hugePagesNeeded())
 	},
 	save: func(*env) (settings, error) { return saveFile(hugeDir + "nr_hugepages") },
 	fix: func(e *env) error {
@@ -40,13 +40,13 @@ var hugePageCheck = check{
 		if err != nil {
 			return err
 		}
-		return writeSetting(hugeDir+"nr_hugepages", strconv.Itoa(total+e.hugePages()-free))
+		return writeSetting(hugeDir+"nr_hugepages", strconv.Itoa(total+e.hugePagesNeeded()-free))
 	},
 	undo: restoreFiles(func(*env) []string { return []string{hugeDir + "nr_hugepages"} }),
 }
 
-// hugePages returns the number of 2 MiB pages for the frames of all queues.
-func (e *env) hugePages() int {
+// hugePagesNeeded returns the number of 2 MiB pages for the frames of all queues.
+func (e *env) hugePagesNeeded() int {
 	byteCount := (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
 	return len(e.opt.Queues) * (byteCount + hugeSize - 1) / hugeSize
 }

@@ -75,8 +75,8 @@ const refusedByte = 0xee
 // event is something that happens to a host.
 type event struct {
 	counter string // its table and key
-	// also are counters without a metric that count the same event on purpose: their meaning names the first one, or
-	// is part of it.
+	// also are counters that count the same event on purpose. They have no metric, except those in incoming, so that
+	// no two metrics count one event.
 	also    []string
 	ring    ring.Config
 	direct  bool // zero-copy

@@ -161,7 +161,8 @@ func transmit(m *machine) (string, error) {
 	return "", errors.New("doctor has no transmit check")
 }
 
-// moved copies the payload to a server and back by shell scripts that print JSON.
+// moved copies the payload to the server at addr and back with xwarp cp --json, which run executes. It returns both
+// rates as text.
 func moved(run func(args ...string) (string, error), addr string, flags ...string) (string, error) {
 	rate := func(from, to string) (float64, error) {
 		out, err := run(append([]string{"cp", from, to, "--json"}, flags...)...)

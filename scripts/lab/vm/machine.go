@@ -49,7 +49,8 @@ type Siw struct {
 // Options of one machine. The comment of each field gives the meaning of its zero value.
 type Options struct {
 	Network *Network // where to plug it in; nil = a network of its own, closed with it
-	// instead of Network: these cards, left unconfigured, and no soft-iWARP
+	// NICs are the machine's cards, which stay unconfigured and without soft-iWARP. They replace Network and eth0.
+	// Empty means one card on Network.
 	NICs      []NIC
 	Newest    bool   // the newest kernel, as scripts/lab/drivers/build.sh has it
 	Kernel    string // one of scripts/lab/kernels/build.sh, by its name there
