@@ -23,6 +23,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,12 +109,23 @@ func OpenConfig(cfg Config) (*Device, error) {
 func dial(cfg *Config) (*net.UnixConn, error) {
 	if cfg.Operator {
 		path := control.OperatorPath(cfg.Path)
-		if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
+		if c, err := dialSocket(path); err == nil {
 			cfg.Path = path
 			return c, nil
 		}
 	}
-	return net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Path, Net: "unix"})
+	return dialSocket(cfg.Path)
+}
+
+// dialSocket connects to a socket of the daemon. Another user can fill the queue of connections to accept; it then
+// tries again for five seconds.
+func dialSocket(path string) (c *net.UnixConn, err error) {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
+			return c, err
+		}
+	}
 }
 
 // hint returns the next step after an error of connecting to path.
