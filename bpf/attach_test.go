@@ -434,7 +434,7 @@ func TestBondIsGeneric(t *testing.T) {
 // TestUnreadableProgram: the error for a program that the user may not read says that it may be xwarpd's.
 func TestUnreadableProgram(t *testing.T) {
 	e := &ForeignProgramError{Interface: "eth0", ID: 7, Mode: ModeNative}
-	if s := e.Error(); !strings.Contains(s, "it may be xwarpd's (use --transport=daemon)") ||
+	if s := e.Error(); !strings.Contains(s, "xwarpd's: use --transport=daemon") ||
 		strings.Contains(s, `""`) || strings.Contains(s, "another owner") {
 		t.Error(s)
 	}

@@ -41,9 +41,10 @@ func (e *ForeignProgramError) Error() string {
 	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use "+
 		"another interface", e.Interface, e.Interface)
 	if e.ID != 0 && e.Name == "" { // without rights to read it
-		return fmt.Sprintf("bpf: %s already has an XDP program (id %d, %s), and this user may not "+
-			"see whose it is: it may be xwarpd's (use --transport=daemon); otherwise %s",
-			e.Interface, e.ID, e.Mode, next)
+		return fmt.Sprintf("bpf: %s already has an XDP program (id %d, %s), and without CAP_SYS_ADMIN "+
+			"xwarp cannot see whose. xwarpd's: use --transport=daemon. libxdp's dispatcher "+
+			"(xdp-loader status %s): xwarp joins it only as root with CAP_SYS_ADMIN. Another one: %s",
+			e.Interface, e.ID, e.Mode, e.Interface, next)
 	}
 	if e.Name == programName {
 		return fmt.Sprintf("bpf: another xwarp process uses %s (%s): stop it, or run xwarpd and use "+

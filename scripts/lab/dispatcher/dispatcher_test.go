@@ -4,6 +4,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -94,9 +95,12 @@ func (h *host) run(script string) string {
 }
 
 // daemon starts xwarpd, and waits until it serves.
-func (h *host) daemon() *vm.Process {
+func (h *host) daemon() *vm.Process { return h.daemonBy("") }
+
+// daemonBy is daemon with a command that starts xwarpd.
+func (h *host) daemonBy(command string) *vm.Process {
 	h.t.Helper()
-	p, err := h.m.Spawn("exec " + vm.SharePath + "/xwarpd -config /tmp/xwarp.toml")
+	p, err := h.m.Spawn("exec " + command + " " + vm.SharePath + "/xwarpd -config /tmp/xwarp.toml")
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -243,4 +247,39 @@ func TestBesideFilter(t *testing.T) {
 	h.stop(p, syscall.SIGTERM)
 	h.members()
 	h.run("! ls /sys/fs/bpf/ | grep xwarp")
+}
+
+// TestUnitCapabilities: the packaged unit has too few capabilities to join a dispatcher, and xwarpd says so. With the
+// override of OPERATING.md it joins.
+func TestUnitCapabilities(t *testing.T) {
+	h := start(t)
+	h.run("xdp-filter load v0 -f all -p allow")
+	packaged := unitCapabilities(t)
+	out, _ := h.try("timeout 60 " + packaged + " xwarpd -config /tmp/xwarp.toml 2>&1")
+	if !strings.Contains(out, "only as root with CAP_SYS_ADMIN") {
+		t.Errorf("xwarpd does not say what it lacks: %s", out)
+	}
+	p := h.daemonBy(strings.ReplaceAll(packaged, "-all", "-all,+sys_admin"))
+	h.members("xdpfilt_alw_all", "xwarp_steer")
+	h.transfers()
+	h.stop(p, syscall.SIGTERM)
+	h.members("xdpfilt_alw_all")
+}
+
+// unitCapabilities returns a command that starts a program as root with the capabilities of the packaged unit.
+func unitCapabilities(t *testing.T) string {
+	unit, err := os.ReadFile("../../package/xwarpd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(unit), "\nCapabilityBoundingSet=")
+	if !found {
+		t.Fatal("the unit has no CapabilityBoundingSet")
+	}
+	line, _, _ := strings.Cut(after, "\n")
+	set := "-all"
+	for _, c := range strings.Fields(line) {
+		set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
+	}
+	return "setpriv --no-new-privs --bounding-set=" + set
 }
