@@ -1,5 +1,6 @@
-// Package ip is Ethernet, IPv4, IPv6 and the ICMP errors that quote TCP, as values: decode, encode, reassembly.
-// No function panics on input from a network; Put functions panic when the caller's buffer is too short.
+// Package ip encodes and decodes Ethernet, IPv4 and IPv6 headers, decodes the ICMP errors that quote TCP or ESP, and
+// reassembles fragments. No function panics on input from a network; Put functions panic when the caller's buffer is
+// too short.
 package ip
 
 import (
@@ -24,7 +25,7 @@ func (a *Addr) Is4() bool {
 	return binary.BigEndian.Uint64(a[:8]) == 0 && binary.BigEndian.Uint32(a[8:12]) == 0xffff
 }
 
-// As4 returns the four bytes of an IPv4 address.
+// As4 returns the four bytes of a, which must be an IPv4 address.
 func (a *Addr) As4() [4]byte { return [4]byte(a[12:]) }
 
 // IsUnspecified reports whether a is 0.0.0.0 or ::.
@@ -32,7 +33,7 @@ func (a *Addr) IsUnspecified() bool {
 	return *a == Addr{} || a.Is4() && binary.BigEndian.Uint32(a[12:]) == 0
 }
 
-// IsMulticast reports whether a is a group address, or the IPv4 limited broadcast address.
+// IsMulticast reports whether a is a multicast address, or the IPv4 limited broadcast address.
 func (a *Addr) IsMulticast() bool {
 	if a.Is4() {
 		return a[12]>>4 == 0xe || binary.BigEndian.Uint32(a[12:]) == 0xffffffff
@@ -40,7 +41,7 @@ func (a *Addr) IsMulticast() bool {
 	return a[0] == 0xff
 }
 
-// String is dotted decimal for IPv4 and the eight groups, without zero compression, for IPv6.
+// String returns dotted decimal for IPv4, and the eight groups without zero compression for IPv6.
 func (a Addr) String() string {
 	if a.Is4() {
 		return fmt.Sprintf("%d.%d.%d.%d", a[12], a[13], a[14], a[15])

@@ -2,7 +2,8 @@ package ip
 
 import "testing"
 
-// TestValidTCP is RFC 1122, 3.2.1.3 and 4.2.3.10: neither end of a connection is a group, a broadcast or no address.
+// TestValidTCP: neither end of a connection may have a multicast, broadcast or unspecified address (RFC 1122, 3.2.1.3
+// and 4.2.3.10).
 //
 //req:rfc9293-MUST-63 rfc9293-MUST-57
 func TestValidTCP(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// String is six bytes in hex with colons.
+// String returns the six bytes in hexadecimal, separated by colons.
 func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
@@ -21,23 +21,23 @@ const (
 	TypeIPv4  EtherType = 0x0800
 	TypeIPv6  EtherType = 0x86dd
 	TypeVLAN  EtherType = 0x8100 // IEEE 802.1Q C-tag
-	TypeVLANS EtherType = 0x88a8 // S-tag
+	TypeVLANS EtherType = 0x88a8 // IEEE 802.1ad S-tag
 	maxVLAN             = 2
 )
 
-// Lengths of an Ethernet header without tags and of a tag.
+// Lengths in bytes of an Ethernet header without VLAN tags, and of one tag.
 const (
 	EthernetLen = 14
 	VLANTagLen  = 4
 )
 
-// VLANTag is one 802.1Q tag: the outer EtherType that announces it, and priority, DEI and VLAN identifier.
+// VLANTag is one VLAN tag. TPID is the EtherType that announces it; TCI holds priority, DEI and VLAN identifier.
 type VLANTag struct {
 	TPID EtherType
 	TCI  uint16
 }
 
-// ID is the VLAN identifier.
+// ID returns the VLAN identifier.
 func (v VLANTag) ID() uint16 { return v.TCI & 0xfff }
 
 // Ethernet is a decoded Ethernet II header with up to two VLAN tags.
@@ -52,7 +52,7 @@ type Ethernet struct {
 	Type     EtherType
 }
 
-// Errors of the decoders: the packet is not for this stack.
+// Errors of the decoders: this stack cannot process the packet.
 var (
 	ErrShort     = errors.New("ip: packet is shorter than its headers say")
 	ErrVLAN      = errors.New("ip: more than two VLAN tags")
@@ -64,7 +64,7 @@ var (
 	ErrICMP      = errors.New("ip: not an ICMP error that quotes TCP")
 )
 
-// Decode sets e from the start of b and returns where the packet begins.
+// Decode sets e from the header at the start of b and returns the offset of the packet behind it.
 func (e *Ethernet) Decode(b []byte) (off int, err error) {
 	if len(b) < EthernetLen {
 		return 0, ErrShort
@@ -90,10 +90,10 @@ func (e *Ethernet) Decode(b []byte) (off int, err error) {
 	}
 }
 
-// Len returns the bytes that Put writes.
+// Len returns the number of bytes that Put writes.
 func (e *Ethernet) Len() int { return EthernetLen + int(e.NVLAN)*VLANTagLen }
 
-// Put writes e to b, which must hold Len bytes, and returns its length.
+// Put writes e to b, which must have room for Len bytes, and returns the number of bytes written.
 func (e *Ethernet) Put(b []byte) int {
 	copy(b[0:6], e.Dst[:])
 	copy(b[6:12], e.Src[:])

@@ -8,15 +8,15 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pieces is a datagram as a set of received bytes, a simple model of a Reassembler's holes.
+// pieces is a simple model of a datagram under reassembly: the set of its received bytes instead of a list of holes.
 type pieces struct {
-	there []bool // up to the last one
+	there []bool // which bytes were received, up to the last of them
 	end   int    // -1 while the last fragment has not come
 	dead  bool
 	until tick.Time
 }
 
-// add is RFC 815 with RFC 5722: a duplicate is ignored, an overlap ends the datagram.
+// add adds a fragment by RFC 815 and RFC 5722: a duplicate is ignored, an overlap drops the datagram.
 func (p *pieces) add(off, n int, more bool) {
 	known := 0
 	if grow := off + n - len(p.there); grow > 0 {
@@ -30,7 +30,7 @@ func (p *pieces) add(off, n int, more bool) {
 	case off+n > maxDatagram, last && p.end >= 0 && p.end != off+n,
 		more && p.end >= 0 && off+n > p.end:
 		p.dead = true
-	case known == n: // again
+	case known == n: // a duplicate
 	case known > 0, last && p.beyond(off+n):
 		p.dead = true
 	default:
@@ -44,7 +44,7 @@ func (p *pieces) add(off, n int, more bool) {
 	}
 }
 
-// beyond reports whether bytes from end on are there.
+// beyond reports whether any byte from offset end on was received.
 func (p *pieces) beyond(end int) bool {
 	for _, t := range p.there[end:] {
 		if t {
@@ -54,7 +54,7 @@ func (p *pieces) beyond(end int) bool {
 	return false
 }
 
-// holes counts the gaps, the one without an end too.
+// holes returns the number of gaps. While the last fragment is missing, it includes the gap at the end.
 func (p *pieces) holes() (n int) {
 	if p.end < 0 || p.end > len(p.there) {
 		n++
@@ -67,7 +67,7 @@ func (p *pieces) holes() (n int) {
 	return n
 }
 
-// data is the bytes of every datagram.
+// data is the content of all datagrams: a fragment at offset n carries the bytes from data[n] on.
 var data = func() []byte {
 	b := make([]byte, 1<<17)
 	for i := range b {
@@ -84,9 +84,10 @@ func fragmentOps(list ...[5]byte) (b []byte) {
 	return b
 }
 
-// FuzzReassembler gives a Reassembler a sequence of fragments of up to eight datagrams, in both versions of
-// IP, and compares the result with the model. A fragment is five bytes: which
-// datagram and flags, offset and length in eights, odd bytes, and how much time passes before.
+// FuzzReassembler gives a Reassembler a sequence of fragments of several datagrams, in both versions of IP, and
+// compares the result with the model. Five bytes describe a fragment: the datagram and flags; the offset and the
+// length, in units of 8 bytes, or of 256 bytes with flag 32; up to 7 more bytes of length; and the time before the
+// fragment, in quarters of a second.
 func FuzzReassembler(f *testing.F) {
 	const more, v6 = 8, 16
 	f.Add(fragmentOps([5]byte{more, 0, 2, 0, 0}, [5]byte{0, 2, 1, 3, 0}))

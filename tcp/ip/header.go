@@ -20,7 +20,7 @@ const (
 	ProtoDestOpts = 60
 )
 
-// Lengths of headers without options and extensions.
+// Lengths in bytes of headers without options and extension headers.
 const (
 	Len4        = 20
 	Len6        = 40
@@ -35,16 +35,17 @@ type Header struct {
 	TOS      uint8 // DSCP and, in the two low bits, ECN
 	TTL      uint8
 	DF       bool   // IPv4: do not fragment
-	ID       uint32 // of the datagram that a fragment belongs to; IPv4: 16 bits, in every packet
+	ID       uint32 // identifies the datagram of a fragment; IPv4: 16 bits, in every packet
 	Flow     uint32 // IPv6 flow label, 20 bits
 
-	// Fragment says that the packet is not a whole datagram: FragOff bytes lie before its payload, more behind it with
-	// FragMore. An IPv6 atomic fragment (RFC 6946) counts as whole.
+	// Fragment reports that the packet carries only a part of a datagram. FragOff is the offset of this part in the
+	// datagram's payload; FragMore reports that it is not the last part. An IPv6 atomic fragment (RFC 6946) is a whole
+	// datagram.
 	Fragment bool
 	FragMore bool
 	FragOff  int
 
-	PayloadLen int // bytes of payload, for Put as well
+	PayloadLen int // in bytes; Put encodes it, too
 }
 
 // IPv4 (RFC 791, 3.1):
@@ -72,7 +73,7 @@ const (
 // b[off:off+h.PayloadLen]: the bytes behind it are the link's padding. IPv4 options are skipped.
 func (h *Header) Decode(b []byte) (off int, err error) { return h.DecodeFirst(b, len(b)) }
 
-// DecodeFirst is Decode for a packet of n bytes of which b is the first piece; all headers must lie in it.
+// DecodeFirst is Decode for a packet of n bytes of which b is the first piece. All headers must lie in b.
 func (h *Header) DecodeFirst(b []byte, n int) (off int, err error) {
 	if len(b) < 1 {
 		return 0, ErrShort
@@ -144,7 +145,8 @@ func (h *Header) decode6(b []byte, packet int) (int, error) {
 	return off, err
 }
 
-// extensions walks the extension headers (RFC 8200, 4) from off on to the payload.
+// extensions skips the extension headers (RFC 8200, 4) that begin at off, and returns the offset of the payload.
+// h.Proto is the protocol of the first header, and then that of the payload.
 func (h *Header) extensions(b []byte, off int) (int, error) {
 	for n := 0; ; n++ {
 		size := 0
@@ -173,7 +175,7 @@ func (h *Header) extensions(b []byte, off int) (int, error) {
 		if len(b)-off < size {
 			return 0, ErrShort
 		}
-		if h.Proto == ProtoRouting && b[off+3] != 0 { // segments left: this host is not the end
+		if h.Proto == ProtoRouting && b[off+3] != 0 { // segments left: this host is not the final destination
 			return 0, ErrExtension
 		}
 		h.Proto = b[off]
@@ -181,9 +183,9 @@ func (h *Header) extensions(b []byte, off int) (int, error) {
 	}
 }
 
-// fragment takes the fragment header (RFC 8200, 4.5). Behind the first one of a datagram there may be more
-// extensions; a fragment's payload begins behind the fragment header, and Proto is then that header's next
-// header.
+// fragment decodes the fragment header at off (RFC 8200, 4.5), which follows n other extension headers. The payload of
+// a fragment begins directly behind the fragment header, and h.Proto is that header's next-header field, possibly an
+// extension header. An atomic fragment is a whole datagram, so the extension headers behind it are skipped.
 func (h *Header) fragment(b []byte, off, n int) (int, error) {
 	if len(b)-off < fragmentLen {
 		return 0, ErrShort
@@ -203,7 +205,7 @@ func (h *Header) fragment(b []byte, off, n int) (int, error) {
 	return h.extensions(b, off)
 }
 
-// Len returns the bytes that Put writes: no options, no extensions.
+// Len returns the number of bytes that Put writes: the header without options and extension headers.
 func (h *Header) Len() int {
 	if h.V6 {
 		return Len6
@@ -211,7 +213,8 @@ func (h *Header) Len() int {
 	return Len4
 }
 
-// Put writes h for a whole datagram, with its checksum for IPv4, to b and returns its length; b must hold Len bytes.
+// Put writes h to b as the header of a whole datagram, for IPv4 with its checksum, and returns the number of bytes
+// written. b must have room for Len bytes.
 func (h *Header) Put(b []byte) int {
 	if h.V6 {
 		binary.BigEndian.PutUint32(b, 6<<28|uint32(h.TOS)<<20|h.Flow&0xfffff)
@@ -236,7 +239,7 @@ func (h *Header) Put(b []byte) int {
 	return Len4
 }
 
-// PseudoSum starts the checksum of n bytes of h's protocol between its addresses: for wire.Sum.
+// PseudoSum returns the sum of the pseudo-header for a payload of n bytes. It is the initial value for wire.Sum.
 func (h *Header) PseudoSum(n int) uint64 {
 	if h.V6 {
 		return wire.PseudoSum6(h.Src, h.Dst, h.Proto, n)
@@ -244,8 +247,8 @@ func (h *Header) PseudoSum(n int) uint64 {
 	return wire.PseudoSum4(h.Src.As4(), h.Dst.As4(), h.Proto, n)
 }
 
-// ValidTCP reports whether a TCP segment with h's addresses may be answered (RFC 1122, 3.2.1.3 and 4.2.3.10; RFC 9293,
-// MUST-57 and MUST-63).
+// ValidTCP returns ErrSource if a TCP segment with h's addresses must not be answered (RFC 1122, 3.2.1.3 and 4.2.3.10;
+// RFC 9293, MUST-57 and MUST-63).
 func (h *Header) ValidTCP() error {
 	if h.Src.IsUnspecified() || h.Dst.IsUnspecified() || h.Src.IsMulticast() ||
 		h.Dst.IsMulticast() {

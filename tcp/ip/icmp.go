@@ -26,7 +26,7 @@ var icmpTexts = [...]string{"none", "packet too big", "network unreachable", "ho
 	"protocol unreachable",
 	"port unreachable", "administratively prohibited", "time exceeded", "parameter problem"}
 
-// String says k in words.
+// String returns k in words.
 func (k ICMPKind) String() string {
 	if int(k) < len(icmpTexts) {
 		return icmpTexts[k]
@@ -47,14 +47,14 @@ func (k ICMPKind) String() string {
 type ICMPError struct {
 	Kind ICMPKind
 	From Addr // sender of the message
-	MTU  int  // with PacketTooBig; 0: not said (RFC 1191, 3)
+	MTU  int  // for PacketTooBig; 0: the message has none (RFC 1191, 3)
 
-	// The quoted segment: Local is its source.
+	// The quoted packet. This host sent it, so Local is its source.
 	Local, Remote         Addr
 	LocalPort, RemotePort uint16
-	SPI                   uint32  // of a quoted ESP packet, which has no ports; 0: a segment
-	Seq                   seq.Num // of an ESP packet: the low half of its number
-	Len                   int     // quoted IP packet's total length
+	SPI                   uint32  // of a quoted ESP packet, which has no ports; 0: a TCP segment
+	Seq                   seq.Num // of an ESP packet: the low 32 bits of its sequence number
+	Len                   int     // total length of the quoted IP packet
 }
 
 // DecodeICMP sets e from payload, the ICMP or ICMPv6 message of a packet with header h.
@@ -86,7 +86,7 @@ func (e *ICMPError) DecodeICMP(h *Header, payload []byte) error {
 	return e.quoted(h.V6, payload[8:])
 }
 
-// icmp4 maps types and codes of RFC 792, 1122 and 1812.
+// icmp4 returns the meaning of a type and code of RFC 792, 1122 and 1812; ICMPNone if it does not concern connections.
 func icmp4(typ, code byte) ICMPKind {
 	switch typ {
 	case 3:
@@ -112,7 +112,7 @@ func icmp4(typ, code byte) ICMPKind {
 	return ICMPNone
 }
 
-// icmp6 maps types and codes of RFC 4443.
+// icmp6 returns the meaning of a type and code of RFC 4443; ICMPNone if it does not concern connections.
 func icmp6(typ, code byte) ICMPKind {
 	switch typ {
 	case 1:
@@ -139,7 +139,7 @@ func icmp6(typ, code byte) ICMPKind {
 	return ICMPNone
 }
 
-// quoted takes the packet inside the message, which is cut short nearly always.
+// quoted sets the fields of the quoted packet from b, which usually holds only its beginning.
 func (e *ICMPError) quoted(v6 bool, b []byte) error {
 	off, proto := 0, uint8(0)
 	switch {
@@ -158,7 +158,7 @@ func (e *ICMPError) quoted(v6 bool, b []byte) error {
 	t := b[off:]
 	if proto == ProtoESP {
 		e.SPI, e.Seq = binary.BigEndian.Uint32(t), seq.Num(binary.BigEndian.Uint32(t[4:]))
-		if e.SPI == 0 { // RFC 4303, 2.1: never on a network
+		if e.SPI == 0 { // RFC 4303, 2.1: never sent
 			return ErrICMP
 		}
 		return nil

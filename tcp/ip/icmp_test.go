@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// icmpPacket makes an ICMP error about a TCP segment with gopacket.
+// icmpPacket encodes an ICMP error that quotes a packet with gopacket, and returns the IP header and the ICMP message.
 func icmpPacket(t testing.TB, v6 bool, typ, code uint8, mtu uint16, quote []byte) (h Header,
 	payload []byte) {
 	t.Helper()
@@ -108,7 +108,7 @@ func TestICMP(t *testing.T) {
 	}
 }
 
-// Each version of IP has its own ICMP: neither is taken for the other, whatever its checksum is.
+// TestICMPOfOtherVersion: ICMPv4 in an IPv6 packet, or ICMPv6 in an IPv4 packet, is rejected whatever its checksum is.
 func TestICMPOfOtherVersion(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		h, p := icmpPacket(t, v6, 1, 1, 0, quote(v6, 20))
@@ -120,7 +120,7 @@ func TestICMPOfOtherVersion(t *testing.T) {
 	}
 }
 
-// TestICMPKindString checks the names of kinds, and of an unknown kind.
+// TestICMPKindString checks the names of kinds, and that of an unknown kind.
 func TestICMPKindString(t *testing.T) {
 	for k, want := range map[ICMPKind]string{ICMPNone: "none", PacketTooBig: "packet too big",
 		ParameterProblem: "parameter problem", ParameterProblem + 1: "?", 255: "?"} {
@@ -154,8 +154,8 @@ func TestICMPOfNoSegment(t *testing.T) {
 	}
 }
 
-// TestICMPCodes is every type and code of the errors that say something about a connection: RFC 792, 1122, 3.2.2.1 and
-// 1812, 5.2.7.1 for version 4, RFC 4443, 3 and 4861 for version 6; the numbers beside them say nothing.
+// TestICMPCodes checks all types and codes of errors that concern connections: RFC 792, RFC 1122, 3.2.2.1 and RFC 1812,
+// 5.2.7.1 for version 4; RFC 4443, 3 and RFC 4861 for version 6. The adjacent types and codes mean ICMPNone.
 func TestICMPCodes(t *testing.T) {
 	const (
 		net, host, proto = NetUnreachable, HostUnreachable, ProtoUnreachable
@@ -187,8 +187,8 @@ func TestICMPCodes(t *testing.T) {
 	}
 }
 
-// TestICMPLengths: a message has eight bytes of its own, and the MTU of version 6 has 32 bits, of which more than any
-// packet has is as good as none (RFC 4443, 3.2).
+// TestICMPLengths: the header of a message is eight bytes long. The MTU of version 6 has 32 bits (RFC 4443, 3.2); a
+// value above 65536 is read as 65536, which is more than any packet has.
 func TestICMPLengths(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		h, p := icmpPacket(t, v6, 3-btoi(v6), 4*btoi(!v6), 1400, quote(v6, 20))
@@ -217,7 +217,7 @@ func TestICMPLengths(t *testing.T) {
 	}
 }
 
-// fixSum makes the checksum of an ICMP message right.
+// fixSum sets the checksum of an ICMP message to the correct value.
 func fixSum(v6 bool, h *Header, p []byte) {
 	acc := uint64(0)
 	if v6 {

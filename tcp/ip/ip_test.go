@@ -71,7 +71,7 @@ var (
 	v6b      = Addr{0x20, 1, 0xd, 0xb8, 15: 2}
 )
 
-// The IPv4 header with checksum 0xb861 is the example of RFC 1071's literature (addresses 192.168.0.1 and .199).
+// TestIPv4Golden decodes an IPv4 header that is a common example for the checksum of RFC 1071: 0xb861.
 func TestIPv4Golden(t *testing.T) {
 	b := unhex(t, "4500 0073 0000 4000 4011 b861 c0a8 0001 c0a8 00c7")
 	b = append(b, make([]byte, 0x73-20+7)...) // and link padding
@@ -206,7 +206,7 @@ func TestIPv6Extensions(t *testing.T) {
 	}
 }
 
-// TestGopacket compares what is emitted with a decoder that others wrote.
+// TestGopacket decodes encoded headers with gopacket, an independent implementation, and compares the fields.
 func TestGopacket(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -325,7 +325,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// repair makes the checksums of an IPv4 header and of an ICMP message right, which a fuzzer hardly ever finds.
+// repair corrects the checksums of an IPv4 header and of an ICMP message. A fuzzer hardly ever guesses them.
 func repair(b []byte) {
 	if len(b) >= Len4 && b[0]>>4 == 4 && b[0]&15 >= 5 && len(b) >= int(b[0]&15)*4 {
 		head := b[:int(b[0]&15)*4]

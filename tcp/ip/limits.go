@@ -4,17 +4,17 @@ import "xwarp/tcp/tick"
 
 // The limits of this package, each with the attack or exhaustion that it prevents.
 const (
-	// maxExtensions bounds the walk over IPv6 extension headers, which a packet could otherwise be full of.
+	// maxExtensions limits the number of IPv6 extension headers, so that a packet full of them costs little work.
 	maxExtensions = 8
 
-	// maxDatagram is the largest payload that fragments may make up: the maximum of a 16-bit length.
+	// maxDatagram is the largest payload of a reassembled datagram: the maximum of a 16-bit length.
 	maxDatagram = 65535
-	// maxHoles bounds the gaps of one datagram, so that fragments of 8 bytes cost a bounded search.
+	// maxHoles limits the holes of one datagram, so that the search for the hole of a fragment is short.
 	maxHoles = 32
-	// MaxDatagrams bounds the datagrams under reassembly; beyond it the oldest is given up. With maxDatagram bytes
-	// each this bounds the memory that forged fragments can take.
+	// MaxDatagrams limits the datagrams under reassembly: a further one replaces the oldest. Each has a buffer of
+	// maxDatagram bytes, so this limits the memory that forged fragments can occupy.
 	MaxDatagrams = 16
-	// reassemblyTime is how long fragments wait for the rest (RFC 8200, 4.5: 60 s; RFC 1122, 3.3.2: 60 to 120
-	// s; Linux: 30 s).
+	// reassemblyTime is how long fragments wait for the rest of their datagram (RFC 8200, 4.5: 60 s; RFC 1122, 3.3.2:
+	// 60 to 120 s; Linux: 30 s).
 	reassemblyTime = 30 * tick.Second
 )

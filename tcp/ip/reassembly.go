@@ -4,9 +4,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Reassembler puts fragments together (RFC 815; RFC 8200, 4.5). A datagram whose fragments overlap is given
-// up altogether (RFC 5722; RFC 1858 shows the attack). It holds its memory itself: a buffer for each
-// datagram, made at its first use.
+// Reassembler puts fragments together (RFC 815; RFC 8200, 4.5). A datagram whose fragments overlap is dropped as a
+// whole (RFC 5722; RFC 1858 describes the attack). The Reassembler owns one buffer for each slot, allocated when the
+// slot is first used.
 type Reassembler struct {
 	slots []datagram
 	n     ReassemblyCounters
@@ -15,10 +15,10 @@ type Reassembler struct {
 // ReassemblyCounters count the outcomes of fragments and datagrams.
 type ReassemblyCounters struct {
 	Fragments, Whole              uint64
-	Overlaps, TooLong, TooMany    uint64 // datagrams given up
+	Overlaps, TooLong, TooMany    uint64 // datagrams dropped; TooMany: too many holes
 	Timeouts, Evicted, Duplicates uint64
 	Malformed                     uint64 // fragments dropped: no bytes, or not a multiple of 8 and not the last
-	MixedECN                      uint64 // datagrams dropped: CE beside Not-ECT (RFC 3168, 5.3)
+	MixedECN                      uint64 // datagrams dropped: fragments with both CE and Not-ECT (RFC 3168, 5.3)
 }
 
 type fragmentKey struct {
@@ -28,26 +28,27 @@ type fragmentKey struct {
 	v6       bool
 }
 
-// datagram is one under reassembly: its holes as RFC 815 keeps them.
+// datagram is a datagram under reassembly. Its holes are the missing bytes (RFC 815).
 type datagram struct {
 	used   bool
-	dead   bool // overlapped: fragments are swallowed until the time is over (RFC 5722)
+	dead   bool // dropped: further fragments are ignored until its time is over (RFC 5722)
 	key    fragmentKey
 	until  tick.Time
-	length int // known once the last fragment came, else -1
+	length int // -1 until the last fragment arrives
 	have   int
 	nHoles int
 	holes  [maxHoles]hole
 	proto  uint8 // from the first fragment
 	tos    uint8
-	ecn    uint8 // of the ECN codepoints 0 to 3, which came: bits 0 to 3
+	ecn    uint8 // bit n: a fragment with ECN codepoint n arrived
 	buf    []byte
 }
 
-// hole is the bytes first to last, last inclusive as in RFC 815.
+// hole is the missing bytes from first to last, inclusive as in RFC 815.
 type hole struct{ first, last int }
 
-// Init empties r; it keeps at most limit datagrams [MaxDatagrams].
+// Init removes all datagrams from r and limits their number to limit. A limit outside 1 to MaxDatagrams means
+// MaxDatagrams.
 func (r *Reassembler) Init(limit int) {
 	if limit <= 0 || limit > MaxDatagrams {
 		limit = MaxDatagrams
@@ -65,9 +66,9 @@ func (r *Reassembler) Init(limit int) {
 // Counters returns the counters.
 func (r *Reassembler) Counters() ReassemblyCounters { return r.n }
 
-// Add takes the fragment h with its payload. When the datagram is whole it sets *h to a header for it and
-// returns its payload, which aliases r until the next call; else nil. IPv6 extension headers behind the
-// fragment header are skipped in it.
+// Add adds the fragment with header h. If this completes a datagram, Add sets *h to the datagram's header and returns
+// its payload, without the IPv6 extension headers behind the fragment header. The payload is memory of r and valid
+// until the next call. Otherwise Add returns nil.
 func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 	r.n.Fragments++
 	size := len(payload)
@@ -104,7 +105,8 @@ func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 	return d.assemble(h)
 }
 
-// assemble makes h the header of the datagram.
+// assemble makes h the header of the complete datagram and returns the payload, or nil if an extension header is
+// invalid.
 func (d *datagram) assemble(h *Header) []byte {
 	h.Fragment, h.FragMore, h.FragOff = false, false, 0
 	h.Proto, h.TOS, h.PayloadLen = d.proto, d.tos, d.length
@@ -119,10 +121,11 @@ func (d *datagram) assemble(h *Header) []byte {
 	return d.buf[off:d.length]
 }
 
-// mixedECN is Not-ECT and CE: the reassembled datagram may carry neither (RFC 3168, 5.3).
+// mixedECN are the bits of Not-ECT and CE in datagram.ecn. A datagram that has both must be dropped (RFC 3168, 5.3).
 const mixedECN = 1<<0 | 1<<3
 
-// mergeECN combines the ECN bits of fragments (RFC 3168, 5.3): one mark marks the whole.
+// mergeECN adds the TOS byte of a fragment: CE in one fragment marks the datagram (RFC 3168, 5.3). first reports that
+// it is the first fragment to arrive.
 func (d *datagram) mergeECN(tos uint8, first bool) {
 	if first {
 		d.ecn = 0
@@ -133,7 +136,7 @@ func (d *datagram) mergeECN(tos uint8, first bool) {
 	}
 }
 
-// findOrAdd returns the datagram that h belongs to, a new one if need be.
+// findOrAdd returns the datagram that h belongs to. If it is new, it gets a free slot, or that of the oldest datagram.
 func (r *Reassembler) findOrAdd(h *Header, now tick.Time) *datagram {
 	key := fragmentKey{src: h.Src, dst: h.Dst, id: h.ID, v6: h.V6}
 	if !h.V6 {
@@ -167,8 +170,8 @@ func (r *Reassembler) findOrAdd(h *Header, now tick.Time) *datagram {
 	return free
 }
 
-// fillHoles takes size bytes at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be
-// copied. Bytes that are there already make the datagram dead, unless all of the fragment's are.
+// fillHoles removes size bytes at h.FragOff from the holes (RFC 815, 3) and reports whether the fragment must be
+// copied. A fragment whose bytes all arrived before is ignored; one of which a part arrived before drops the datagram.
 func (d *datagram) fillHoles(r *Reassembler, h *Header, size int) bool {
 	first, last := h.FragOff, h.FragOff+size-1
 	if d.length >= 0 && (last >= d.length || !h.FragMore && last != d.length-1) {
@@ -179,24 +182,25 @@ func (d *datagram) fillHoles(r *Reassembler, h *Header, size int) bool {
 		if first > o.last || last < o.first {
 			continue
 		}
-		behind := !h.FragMore && o.last != maxDatagram // bytes beyond the end came before
+		behind := !h.FragMore && o.last != maxDatagram // bytes behind this end arrived before
 		if first < o.first || last > o.last || behind {
 			return d.discard(&r.n.Overlaps)
 		}
 		return d.splitHole(i, first, last, h.FragMore) || d.discard(&r.n.TooMany)
 	}
-	r.n.Duplicates++ // inside bytes that arrived before: dropped (RFC 8200, 4.5)
+	r.n.Duplicates++ // all of its bytes arrived before: ignored (RFC 8200, 4.5)
 	return false
 }
 
-// discard has nothing more of d copied, for a reason that is counted.
+// discard drops the datagram: its further fragments are ignored. It increments reason, a counter, and returns false.
 func (d *datagram) discard(reason *uint64) bool {
 	*reason++
 	d.dead = true
 	return false
 }
 
-// splitHole replaces hole i by its remaining parts.
+// splitHole removes the bytes first to last from hole i: up to two holes remain. It returns false if these are too
+// many.
 func (d *datagram) splitHole(i, first, last int, more bool) bool {
 	o := d.holes[i]
 	d.nHoles--

@@ -41,7 +41,7 @@ func TestReassemblyKey(t *testing.T) {
 	}
 }
 
-// TestReassemblyEviction: when there is no room the oldest datagram makes some, wherever it is.
+// TestReassemblyEviction: if no slot is free, a new datagram replaces the oldest, whichever slot that has.
 func TestReassemblyEviction(t *testing.T) {
 	var re Reassembler
 	re.Init(3)
@@ -57,7 +57,7 @@ func TestReassemblyEviction(t *testing.T) {
 	if !add(0, 1) {
 		t.Fatal("the first is not whole")
 	}
-	add(3, 0) // where the first was
+	add(3, 0) // in the slot of the first
 	add(4, 0)
 	if n := re.Counters().Evicted; n != 1 {
 		t.Errorf("%d evicted", n)
@@ -69,16 +69,16 @@ func TestReassemblyEviction(t *testing.T) {
 	}
 }
 
-// TestReassemblyHoles: a datagram may have maxHoles gaps, including the one after all fragments; with one more it is
-// dropped (RFC 815, 3 has no limit).
+// TestReassemblyHoles: a datagram may have maxHoles holes, including the one behind all fragments. With one more it is
+// dropped. RFC 815, 3 has no limit.
 func TestReassemblyHoles(t *testing.T) {
-	const last = -1 // in the last hole, 8 bytes behind its begin
+	const last = -1 // stands for the offset 8 bytes behind the start of the last hole
 	for _, c := range []struct {
 		name  string
-		holes int // there are
-		off   int // of one more fragment
+		holes int // before the tested fragment
+		off   int // of the tested fragment, in bytes
 		more  bool
-		want  int // holes then, 0: too many
+		want  int // holes after it; 0: too many
 	}{
 		{"splits the last but one", maxHoles - 1, last, true, maxHoles},
 		{"splits the last", maxHoles, last, true, 0},
@@ -96,7 +96,7 @@ func TestReassemblyHoles(t *testing.T) {
 				FragOff: off, PayloadLen: 8}, make([]byte, 8), 0)
 		}
 		end := 24               // the first hole has room for three fragments, the others for one
-		for range c.holes - 1 { // the first one leaves two
+		for range c.holes - 1 { // the first fragment makes two holes
 			add(end, true)
 			end += 16
 		}
@@ -112,10 +112,10 @@ func TestReassemblyHoles(t *testing.T) {
 	}
 }
 
-// TestReassemblyLengths: a datagram is as long as a 16-bit length can say, and no longer; one that is too long is given
-// up, so that what follows of it is swallowed, and is no whole datagram until its time is over (RFC 1122, 3.3.2).
+// TestReassemblyLengths: a datagram may have 65535 bytes. A longer one is dropped, and its further fragments are
+// ignored until its time is over. A datagram that is incomplete after its time is dropped, too (RFC 1122, 3.3.2).
 func TestReassemblyLengths(t *testing.T) {
-	const most = maxDatagram &^ 7 // where the last fragment of the longest begins
+	const most = maxDatagram &^ 7 // offset of the last fragment of the longest datagram
 	for _, c := range []struct {
 		size    int
 		tooLong uint64
@@ -144,7 +144,7 @@ func TestReassemblyLengths(t *testing.T) {
 	}
 }
 
-// TestReassemblyCapacity: a limit out of 1 to MaxDatagrams means MaxDatagrams.
+// TestReassemblyCapacity: a limit outside 1 to MaxDatagrams means MaxDatagrams.
 func TestReassemblyCapacity(t *testing.T) {
 	for limit, want := range map[int]int{-1: MaxDatagrams, 0: MaxDatagrams, 1: 1, 2: 2,
 		MaxDatagrams: MaxDatagrams, MaxDatagrams + 1: MaxDatagrams} {
@@ -156,8 +156,8 @@ func TestReassemblyCapacity(t *testing.T) {
 	}
 }
 
-// TestReassembledExtensions: extension headers behind a fragment header are in the first fragment, or begin there, and
-// are skipped in the whole. A datagram with one that is cut, or with a fragment in a fragment, is none.
+// TestReassembledExtensions: extension headers behind the fragment header begin in the first fragment, and Add skips
+// them in the datagram. It drops a datagram with an extension header beyond its end, or with a fragment in a fragment.
 func TestReassembledExtensions(t *testing.T) {
 	fragment := func(more byte) []byte { return []byte{6, 0, 0, more, 0, 0, 0, 9} }
 	for _, c := range []struct {
@@ -193,7 +193,8 @@ func TestReassembledExtensions(t *testing.T) {
 	}
 }
 
-// TestReassembledECN is RFC 3168, 5.3: one mark marks the whole, and what all fragments carry stays.
+// TestReassembledECN: CE in one fragment marks the datagram, a codepoint that all fragments carry is kept, and CE
+// together with Not-ECT drops the datagram (RFC 3168, 5.3).
 func TestReassembledECN(t *testing.T) {
 	for _, c := range []struct {
 		tos  [3]uint8
@@ -215,7 +216,7 @@ func TestReassembledECN(t *testing.T) {
 			t.Errorf("% x: %#x, want %#x", c.tos, got, c.want)
 		}
 	}
-	for _, tos := range [][3]uint8{{0, 3, 3}, {3, 0, 3}, {3, 3, 0}, {0, 2, 3}} { // CE beside Not-ECT
+	for _, tos := range [][3]uint8{{0, 3, 3}, {3, 0, 3}, {3, 3, 0}, {0, 2, 3}} { // CE together with Not-ECT
 		hs, ps := cut(false, 1, make([]byte, 24), 8)
 		var re Reassembler
 		re.Init(1)
@@ -228,7 +229,7 @@ func TestReassembledECN(t *testing.T) {
 		if n := re.Counters(); n.MixedECN != 1 || n.Whole != 0 {
 			t.Errorf("% x: %+v", tos, n)
 		}
-		hs, ps = cut(false, 2, make([]byte, 16), 8) // in the same place, without either
+		hs, ps = cut(false, 2, make([]byte, 16), 8) // the next datagram in the same slot, with Not-ECT only
 		re.Add(&hs[0], ps[0], 0)
 		if re.Add(&hs[1], ps[1], 0) == nil || hs[1].TOS != 0 {
 			t.Errorf("% x: the next datagram is gone, too", tos)
@@ -236,7 +237,7 @@ func TestReassembledECN(t *testing.T) {
 	}
 }
 
-// cut makes fragments of at most size bytes out of a datagram.
+// cut splits the payload data into fragments of at most size bytes, rounded down to a multiple of 8.
 func cut(v6 bool, id uint32, data []byte, size int) (hs []Header, ps [][]byte) {
 	size &^= 7
 	for off := 0; off < len(data); off += size {
@@ -339,7 +340,7 @@ func TestReassemblyRefuses(t *testing.T) {
 			t.Errorf("%s: whole %v, want %v, %d overlaps: %+v", c.name, whole, c.ok, c.overlaps, n)
 		}
 	}
-	// A dead datagram's memory and name come back after the time.
+	// After its time, the slot and the identification of a dropped datagram can be used again.
 	var re Reassembler
 	re.Init(1)
 	h, p := frag(0, 80, true)
@@ -353,7 +354,7 @@ func TestReassemblyRefuses(t *testing.T) {
 	if re.Add(&h, p, later) == nil || re.Counters().Timeouts != 1 {
 		t.Errorf("%+v", re.Counters())
 	}
-	// More datagrams than slots: the oldest goes.
+	// More datagrams than slots: each new one replaces the oldest.
 	re.Init(2)
 	for id := range uint32(5) {
 		h, p := frag(0, 80, true)
