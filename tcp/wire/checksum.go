@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// A running sum is a one's complement sum (RFC 1071) over bytes read as little-endian words of 64 or 32
-// bits, which is the same modulo 2^16-1, and 0 only for bytes that are all zero. Start with 0 or a pseudo
-// header sum, add every piece, then call Fold or Finish. Sum's pieces must begin at an even offset of the
-// checksummed bytes.
+// A running sum is a one's complement sum (RFC 1071) of bytes, read as little-endian words of 64 or 32 bits. Modulo
+// 2^16-1 it equals the sum of words of 16 bits, and it is 0 only if all bytes are zero. Start with 0 or a pseudo-header
+// sum, add each piece with Sum, then call Fold or Finish. Each piece must begin at an even offset of the checksummed
+// bytes.
 
 // Sum adds b to acc. Only the last piece may have an odd length.
 func Sum(b []byte, acc uint64) uint64 {
@@ -59,7 +59,8 @@ func addCarry(acc, c uint64) uint64 {
 	return acc + c
 }
 
-// Fold reduces acc to the 16-bit sum in host order. Over bytes that include a right checksum it is 0xffff.
+// Fold reduces acc to the 16-bit sum in host order. The result is 0xffff if the summed bytes include their correct
+// checksum.
 func Fold(acc uint64) uint16 {
 	acc = acc>>32 + acc&0xffffffff
 	acc = acc>>32 + acc&0xffffffff
@@ -68,19 +69,19 @@ func Fold(acc uint64) uint16 {
 	return bits.ReverseBytes16(uint16(acc))
 }
 
-// Right reports whether acc, over bytes that include a checksum, says that it is right: Fold is 0xffff.
+// Right reports whether Fold(acc) is 0xffff: the checksum among the summed bytes is correct.
 func Right(acc uint64) bool { return acc%0xffff == 0 && acc != 0 }
 
-// Finish returns the checksum to send for acc.
+// Finish returns the checksum to send for the bytes summed in acc.
 func Finish(acc uint64) uint16 { return ^Fold(acc) }
 
-// PseudoSum4 starts the sum of n bytes of protocol proto between IPv4 addresses (RFC 9293, 3.1).
+// PseudoSum4 returns the sum of the IPv4 pseudo-header for n bytes of protocol proto (RFC 9293, 3.1).
 func PseudoSum4(src, dst [4]byte, proto uint8, n int) uint64 {
 	return uint64(binary.LittleEndian.Uint32(src[:])) + uint64(binary.LittleEndian.Uint32(dst[:])) +
 		uint64(proto)<<8 + uint64(bits.ReverseBytes16(uint16(n)))
 }
 
-// PseudoSum6 starts the sum of n bytes of protocol proto between IPv6 addresses (RFC 8200, 8.1).
+// PseudoSum6 returns the sum of the IPv6 pseudo-header for n bytes of protocol proto (RFC 8200, 8.1).
 func PseudoSum6(src, dst [16]byte, proto uint8, n int) uint64 {
 	acc := Sum(dst[:], Sum(src[:], 0))
 	acc, c := bits.Add64(acc, uint64(bits.ReverseBytes32(uint32(n)))+uint64(proto)<<24, 0)

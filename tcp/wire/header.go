@@ -1,5 +1,5 @@
-// Package wire is the TCP header, its options and the internet checksum as values: decode, encode, length.
-// No function panics on input from a network; Put panics when the caller's buffer is too short.
+// Package wire encodes and decodes TCP headers with their options, and computes the Internet checksum. No function
+// panics on input from a network; Put panics when the caller's buffer is too short.
 package wire
 
 import (
@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// HeaderLen is the length of a header without options, MaxHeaderLen the longest one.
+// HeaderLen is the length in bytes of a header without options, MaxHeaderLen that of the longest header.
 const (
 	HeaderLen     = 20
 	MaxHeaderLen  = 60
@@ -43,23 +43,24 @@ type Header struct {
 	Opt              Options
 }
 
-// Errors of Decode: the segment is dropped as if it never came.
+// Errors of Decode. The segment must be dropped.
 var (
 	ErrShort  = errors.New("tcp header: fewer bytes than the header needs")
 	ErrOffset = errors.New("tcp header: data offset below 5 words")
 )
 
-// Where things are in a header.
+// Offsets of fields in a header.
 const (
 	SeqAt      = 4
-	FlagsAt    = 12 // with the data offset, in one word
+	FlagsAt    = 12 // of the 16-bit word with data offset and flags
 	ChecksumAt = 16
 )
 
-// tsWord is NOP, NOP, timestamps, 10: how nearly every segment's options begin.
+// tsWord is the first four bytes of nearly every segment's options: NOP, NOP, kind and length of timestamps.
 const tsWord = kindNop<<24 | kindNop<<16 | kindTimestamps<<8 | lenTimestamps
 
-// Decode sets h from the header at the start of b and returns where the payload begins. It verifies no checksum.
+// Decode sets h from the header at the start of b and returns the offset of the payload. It does not verify the
+// checksum.
 func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	if len(b) < HeaderLen {
 		return 0, ErrShort
@@ -86,7 +87,7 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	return off, nil
 }
 
-// fixed sets the fields of every header, without options.
+// fixed sets the fields of the fixed header from b, and clears the options.
 func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[0:]), binary.BigEndian.Uint16(b[2:])
 	h.Seq, h.Ack = seq.Num(binary.BigEndian.Uint32(b[4:])), seq.Num(binary.BigEndian.Uint32(b[8:]))
@@ -95,10 +96,10 @@ func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.Opt.Present, h.Opt.NSACK, h.Opt.NAccECN = 0, 0, 0
 }
 
-// Len returns the bytes that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.
+// Len returns the number of bytes that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.
 func (h *Header) Len() int { return HeaderLen + h.Opt.Len() }
 
-// Put writes h to b with a zero checksum field and returns its length; b must hold Len bytes.
+// Put writes h to b, with zero as checksum, and returns the number of bytes written. b must have room for Len bytes.
 func (h *Header) Put(b []byte) int {
 	n := HeaderLen
 	if h.Opt.Present == HasTS {
@@ -125,13 +126,13 @@ func (h *Header) Put(b []byte) int {
 // PutChecksum stores sum, as Finish returned it, in the header at the start of b.
 func PutChecksum(b []byte, sum uint16) { binary.BigEndian.PutUint16(b[ChecksumAt:], sum) }
 
-// String is one line for traces.
+// String returns one line for traces.
 func (h *Header) String() string {
 	return fmt.Sprintf("%d>%d [%v] seq %d ack %d win %d%s", h.SrcPort, h.DstPort, h.Flags, h.Seq,
 		h.Ack, h.Window, &h.Opt)
 }
 
-// String is the options in angle brackets, empty for none.
+// String returns each option in angle brackets; empty without options.
 func (o *Options) String() string {
 	s := ""
 	add := func(format string, a ...any) { s += " <" + fmt.Sprintf(format, a...) + ">" }
@@ -164,7 +165,7 @@ func (o *Options) String() string {
 	return s
 }
 
-// Flags are the nine control bits of a TCP header; Header.Put sends the other bits as zero.
+// Flags are the nine control bits of a TCP header. Header.Put writes the reserved bits as zero.
 type Flags uint16
 
 const (
@@ -176,7 +177,7 @@ const (
 	URG
 	ECE
 	CWR
-	AE // RFC 9768; the nonce sum of RFC 3540
+	AE // RFC 9768; formerly NS, the nonce sum of RFC 3540
 )
 
 // FlagMask covers every defined flag.
@@ -185,7 +186,7 @@ const FlagMask = FIN | SYN | RST | PSH | ACK | URG | ECE | CWR | AE
 // Has reports whether every flag of o is set in f.
 func (f Flags) Has(o Flags) bool { return f&o == o }
 
-// String spells f the way tcpdump does, "." for ACK.
+// String returns the flags in tcpdump's letters: "." is ACK, A is AE.
 func (f Flags) String() string {
 	const letters = "FSRP.UEWA"
 	if f&FlagMask == 0 {

@@ -20,7 +20,7 @@ const (
 	kindAccECN1       = 174
 )
 
-// Lengths of whole options, kind and length byte included.
+// Lengths in bytes of whole options, kind and length byte included, and of one SACK block and one AccECN counter.
 const (
 	lenMSS           = 4
 	lenWScale        = 3
@@ -31,13 +31,13 @@ const (
 	lenAccECNCounter = 3
 )
 
-// TimestampsLen is the number of bytes that the timestamps option adds to a segment, with padding.
+// TimestampsLen is the number of bytes that the timestamps option adds to a segment, padding included.
 const TimestampsLen = 2 + lenTimestamps
 
 // MaxWScale is the largest shift that may be used (RFC 7323, 2.3).
 const MaxWScale = 14
 
-// OptSet says which options a header carries.
+// OptSet is the set of options that a header carries.
 type OptSet uint16
 
 const (
@@ -49,8 +49,8 @@ const (
 	HasUTO
 	HasAccECN0
 	HasAccECN1
-	// Malformed is set by Decode when an option's length was 0, 1 or ran past the header: parsing
-	// stopped there (RFC 9293, MUST-7). Put ignores it.
+	// Malformed is set by Decode if the length of an option was 0, 1 or beyond the header. Decode ignored the options
+	// from there on (RFC 9293, MUST-7). Put ignores this bit.
 	Malformed
 )
 
@@ -63,25 +63,25 @@ type UserTimeout struct {
 	Value   uint16
 }
 
-// Options are the decoded options of one header. Fields count only when Present names them.
+// Options are the decoded options of one header. A field is valid only if Present has the option.
 type Options struct {
 	Present OptSet
 	MSS     uint16
-	// WScale is the shift as sent; more than MaxWScale must be used as MaxWScale.
+	// WScale is the shift as on the wire. A receiver must use a value above MaxWScale as MaxWScale.
 	WScale uint8
 	NSACK  uint8 // blocks in SACK, 1..4 with HasSACK
 	TSVal  uint32
 	TSEcr  uint32
 	SACK   [4]seq.Range
 	UTO    UserTimeout
-	// NAccECN is how many of the three counters the AccECN option carries, in its order.
+	// NAccECN is the number of counters that the AccECN option carries: the first 0 to 3 in its order.
 	NAccECN uint8
-	// AccECN holds the 24-bit byte counters by their wire order: ECT(0), CE, ECT(1) for order 0,
-	// ECT(1), CE, ECT(0) for order 1.
+	// AccECN holds the 24-bit byte counters in the order on the wire: ECT(0), CE, ECT(1) for order 0, ECT(1), CE,
+	// ECT(0) for order 1.
 	AccECN [3]uint32
 }
 
-// Len returns the bytes that Put writes, a multiple of four.
+// Len returns the number of bytes that put writes, a multiple of four.
 func (o *Options) Len() int {
 	n := 0
 	p := o.Present
@@ -100,7 +100,7 @@ func (o *Options) Len() int {
 		}
 	}
 	if p&HasTS != 0 {
-		n += TimestampsLen // SACK-permitted, when there, takes the place of its two pad bytes
+		n += TimestampsLen // SACK-permitted, if present, takes the place of the two padding bytes
 	}
 	if p&HasSACK != 0 {
 		n += SACKLen(int(o.NSACK))
@@ -117,7 +117,8 @@ func SACKLen(n int) int { return 4 + n*lenSACKBlock }
 // AccECNLen returns the bytes that an AccECN option with n counters adds to a segment, padding included.
 func AccECNLen(n int) int { return (2 + n*lenAccECNCounter + 3) &^ 3 }
 
-// put writes the options in a fixed order, each padded in front to a multiple of four, and returns their length.
+// put writes the options to b in a fixed order, and returns the number of bytes written. NOPs before each option pad it
+// to a multiple of four bytes.
 func (o *Options) put(b []byte) int {
 	n, p := 0, o.Present
 	if p&HasMSS != 0 {
@@ -194,8 +195,8 @@ func (o *Options) putAccECN(b []byte) int {
 	return size
 }
 
-// parse decodes b, the bytes between the fixed header and the payload. Unknown kinds and known kinds of a
-// wrong length are skipped; of a repeated option the last one counts.
+// parse decodes b, the bytes between the fixed header and the payload. It skips unknown kinds, and known kinds with a
+// wrong length. If an option is repeated, the last one applies.
 func (o *Options) parse(b []byte) {
 	for len(b) > 0 {
 		switch b[0] {
@@ -233,7 +234,7 @@ func (o *Options) parseOption(kind byte, v []byte) {
 		u := binary.BigEndian.Uint16(v)
 		o.UTO = UserTimeout{Minutes: u&0x8000 != 0, Value: u & 0x7fff}
 		o.Present |= HasUTO
-	case kind == kindAccECN0, kind == kindAccECN1: // of any length: RFC 9768, 3.2.3
+	case kind == kindAccECN0, kind == kindAccECN1: // any length is valid: RFC 9768, 3.2.3
 		o.parseAccECN(kind, v)
 	}
 }

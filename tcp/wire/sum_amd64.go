@@ -7,5 +7,5 @@ const (
 
 func hasAVX2() bool
 
-// wide says that sumWide may be called.
+// wide reports whether the processor has the vector instructions of sumWide.
 var wide = hasAVX2()

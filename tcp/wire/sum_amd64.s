@@ -2,7 +2,8 @@
 
 // func sumBlocks(p *byte, n int) uint64
 //
-// Words of 32 bits are added in lanes of 64, the low and the high halves apart: no carry can get lost below 2^32 words.
+// 32-bit words are added in lanes of 64 bits, the low and the high half of each 64-bit word separately. No carry is
+// lost below 2^32 words.
 TEXT ·sumBlocks(SB), NOSPLIT, $0-24
 	MOVQ	p+0(FP), SI
 	MOVQ	n+8(FP), CX
@@ -52,8 +53,8 @@ loop:
 
 // func hasAVX2() bool
 //
-// The processor has it (leaf 7, EBX bit 5) and the operating system saves its registers (leaf 1, ECX bits 27 and 28; XCR0
-// bits 1 and 2).
+// hasAVX2 reports whether the processor has AVX2 (leaf 7, EBX bit 5) and the operating system saves its registers (leaf
+// 1, ECX bits 27 and 28; XCR0 bits 1 and 2).
 TEXT ·hasAVX2(SB), NOSPLIT, $0-1
 	MOVB	$0, ret+0(FP)
 	XORL	AX, AX

@@ -2,7 +2,7 @@
 
 // func sumBlocks(p *byte, n int) uint64
 //
-// Words of 32 bits are added to lanes of 64 bits: no carry can get lost below 2^32 words.
+// 32-bit words are added in lanes of 64 bits: no carry is lost below 2^32 words.
 TEXT ·sumBlocks(SB), NOSPLIT, $0-24
 	MOVD	p+0(FP), R0
 	MOVD	n+8(FP), R1

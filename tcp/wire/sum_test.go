@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// reference is RFC 1071's definition, byte by byte.
+// reference returns the sum by RFC 1071's definition, byte by byte.
 func reference(b []byte) uint16 {
 	sum := uint32(0)
 	for i, v := range b {
@@ -17,8 +17,8 @@ func reference(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// TestSumWide compares the sum by vectors with the definition and with the plain Go loop, for every length of a few
-// blocks and some more, every alignment, and the bytes that make most carries.
+// TestSumWide compares Sum, which uses vectors, and sumScalar with the definition: for every length of up to a few
+// blocks and some larger ones, for every alignment, and for the bytes that produce the most carries.
 func TestSumWide(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	buf := make([]byte, 4096+64)
@@ -59,7 +59,7 @@ func TestSumWide(t *testing.T) {
 	}
 }
 
-// TestSumEnds sums what lies between two pages that must not be read, up to either end.
+// TestSumEnds sums the bytes at either end of a page between two unreadable pages: Sum must not read beyond its bytes.
 func TestSumEnds(t *testing.T) {
 	page := syscall.Getpagesize()
 	mem, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE,

@@ -7,8 +7,8 @@ package wire
 //go:noescape
 func sumBlocks(p *byte, n int) uint64
 
-// sumWide adds the bytes at the front of b, at least minWide, that come in whole blocks, and returns the
-// rest. It may be called when wide.
+// sumWide adds the whole blocks of b to acc, and returns the rest of b and the sum. b has at least minWide bytes, and
+// wide must be true.
 func sumWide(b []byte, acc uint64) ([]byte, uint64) {
 	n := len(b) &^ (sumBlock - 1)
 	sum := sumBlocks(&b[0], n)

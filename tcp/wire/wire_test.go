@@ -22,7 +22,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// Option layouts from the figures of the RFCs named, and headers assembled by hand from RFC 9293, figure 1.
+// golden are option layouts from the figures of the named RFCs, in headers made by hand after RFC 9293, figure 1.
 var golden = []struct {
 	name string
 	hex  string
@@ -139,7 +139,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// randomHeader draws a header that fits.
+// randomHeader returns a random header whose options fit into MaxOptionsLen bytes.
 func randomHeader(r *rand.Rand) Header {
 	for {
 		h := Header{SrcPort: uint16(r.Uint32()), DstPort: uint16(r.Uint32()),
@@ -199,7 +199,7 @@ func TestRoundTripAndGopacket(t *testing.T) {
 	}
 }
 
-// gopacketAgrees compares with a decoder that others wrote.
+// gopacketAgrees fails t unless gopacket, an independent implementation, decodes h from b.
 func gopacketAgrees(t *testing.T, h *Header, b []byte) {
 	t.Helper()
 	var l layers.TCP
@@ -232,7 +232,7 @@ func gopacketAgrees(t *testing.T, h *Header, b []byte) {
 	}
 }
 
-// slowSum is RFC 1071, section 4.1, word by word.
+// slowSum returns the sum of RFC 1071, section 4.1, byte by byte.
 func slowSum(b []byte) uint16 {
 	var s uint32
 	for i, v := range b {
@@ -246,7 +246,7 @@ func slowSum(b []byte) uint16 {
 	return uint16(s)
 }
 
-// TestFlagsString: the letters that tcpdump has for the flags, in its order.
+// TestFlagsString: String uses tcpdump's letters for the flags.
 func TestFlagsString(t *testing.T) {
 	for f, want := range map[Flags]string{
 		0: "none", 1 << 9: "none", SYN: "S", SYN | ACK: "S.", FIN | ACK: "F.",
@@ -259,7 +259,7 @@ func TestFlagsString(t *testing.T) {
 	}
 }
 
-// TestHeaderString: a trace shows each option that is there, and no other.
+// TestHeaderString: String shows each option that is present, and no other.
 func TestHeaderString(t *testing.T) {
 	counts := [3]uint32{1, 2, 3}
 	for want, o := range map[string]Options{
@@ -383,7 +383,7 @@ func FuzzParse(f *testing.F) {
 		if off < HeaderLen || off > len(b) || off > MaxHeaderLen {
 			t.Fatalf("payload at %d of %d", off, len(b))
 		}
-		if h.Len() > MaxHeaderLen+8 { // NOPs for alignment may not fit; never sent that way
+		if h.Len() > MaxHeaderLen+8 { // with its padding it exceeds any header that is sent
 			return
 		}
 		c := make([]byte, 128)
@@ -399,7 +399,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestTimestamps: the options of nearly every segment are read as all others are.
+// TestTimestamps: Decode's fast path for a lone timestamps option gives the same result as parse.
 func TestTimestamps(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 100_000 {
@@ -422,7 +422,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// parse decodes the header at the start of b and returns where the payload begins.
+// parse decodes the header at the start of b and returns it and the offset of the payload.
 func parse(b []byte) (h Header, payloadOff int, err error) {
 	payloadOff, err = h.Decode(b)
 	return h, payloadOff, err
