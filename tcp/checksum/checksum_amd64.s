@@ -3,7 +3,7 @@
 
 // func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
-// The carry of the sum runs through the loop, whose counter leaves it alone.
+// The carry flag holds the sum's carry throughout the lanes' loop: LEAQ and DECQ do not change it.
 TEXT ·sumLanes(SB), NOSPLIT, $0-64
 	MOVQ	src+0(FP), SI
 	MOVQ	words+16(FP), BX
@@ -87,7 +87,7 @@ done:
 
 // func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 //
-// The CRC32 instruction takes three cycles and can begin anew in each: three lanes keep it busy.
+// The CRC32 instruction has a latency of three cycles and a throughput of one per cycle: three lanes keep it busy.
 TEXT ·crcLanes(SB), NOSPLIT, $0-44
 	MOVQ	src+0(FP), SI
 	MOVQ	words+16(FP), BX

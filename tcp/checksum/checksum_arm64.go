@@ -2,13 +2,13 @@ package checksum
 
 import "golang.org/x/sys/cpu"
 
-// fast says that the processor has CRC32CX and PMULL.
+// fast reports whether the processor has the instructions CRC32CX and PMULL.
 var fast = cpu.ARM64.HasCRC32 && cpu.ARM64.HasPMULL
 
-const laneStep = 2 // words that a lane's loop takes at a time
+const laneStep = 2 // words of a lane in each iteration of the loop
 
-// wide is false: to fold 16 bytes takes two PMULL and an EOR3 or two EOR, more than the two CRC32CX of a lane.
-// What amd64 folds with is never called.
+// wide is false: folding 16 bytes takes two PMULL and one EOR3 or two EOR, more than the two CRC32CX of a lane. The
+// functions with which amd64 folds are never called here.
 const wide = false
 
 func sumLines(_ *byte, _ int, crc uint32, sum uint64) (uint32, uint64) { return crc, sum }

@@ -11,7 +11,7 @@ TEXT ·sumLanes(SB), NOSPLIT, $0-64
 	MOVD	sum+40(FP), R11
 	ADDS	$0, R11 // no carry
 #include "read_arm64.h"
-	ADC	ZR, R11 // at most 2^64-2 with a carry: this has none
+	ADC	ZR, R11 // if a carry is left, R11 is at most 2^64-2: no second carry
 	MOVW	R8, ret+48(FP)
 	MOVD	R11, ret1+56(FP)
 	RET

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// folded is the sum as RFC 1071 has it, in host order of the little-endian words.
+// folded reduces a running sum to RFC 1071's 16 bits. The result is that of little-endian words, in host order.
 func folded(sum uint64) uint16 {
 	for sum>>16 != 0 {
 		sum = sum>>16 + sum&0xffff
@@ -17,7 +17,7 @@ func folded(sum uint64) uint16 {
 	return uint16(sum)
 }
 
-// reference is RFC 1071's definition, byte by byte.
+// reference returns the sum by RFC 1071's definition, byte by byte.
 func reference(b []byte) uint16 {
 	sum := uint64(0)
 	for i, v := range b {
@@ -26,7 +26,7 @@ func reference(b []byte) uint16 {
 	return folded(sum)
 }
 
-// lengths are those around the borders of words and lanes, and of common segments.
+// lengths returns lengths around the borders of words and lanes, those of common segments, and random ones.
 func lengths(r *rand.Rand) (n []int) {
 	for i := range 300 {
 		n = append(n, i)
@@ -38,8 +38,9 @@ func lengths(r *rand.Rand) (n []int) {
 	return n
 }
 
-// TestSum compares Sum and CRC with the standard library and with the definition of the checksum, over all lengths that
-// matter, at any alignment, on top of other bytes, and with the bytes that make most carries.
+// TestSum compares Sum and CRC with the standard library and with the definition of the Internet checksum: for the
+// lengths of lengths, at random alignments, as an extension of other bytes, and with the bytes that produce the most
+// carries.
 func TestSum(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	whole := make([]byte, 1<<15)
@@ -78,7 +79,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// FuzzSum compares the two implementations.
+// FuzzSum compares the implementation for this processor with that in Go.
 func FuzzSum(f *testing.F) {
 	f.Add([]byte("iWARP"), uint32(1), uint64(2))
 	havoc.Fuzz(f, func(t *testing.T, b []byte, crc uint32, sum uint64) {
@@ -91,8 +92,8 @@ func FuzzSum(f *testing.F) {
 	})
 }
 
-// BenchmarkPass is what one call takes for the payload of a small message, of a segment and of a jumbo frame,
-// whose bytes the cache has.
+// BenchmarkPass measures one call for the payload of a small message, of a segment and of a jumbo frame. The bytes are
+// in the cache.
 func BenchmarkPass(b *testing.B) {
 	src, dst := make([]byte, 8948), make([]byte, 8948)
 	for name, pass := range map[string]func(d, s []byte){

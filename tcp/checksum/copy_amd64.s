@@ -3,7 +3,8 @@
 
 // func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
-// BX is the length of a lane in bytes. The carry of the sum runs through the loops, whose counters leave it alone.
+// BX is the length of a lane in bytes. The carry flag holds the sum's carry throughout each loop of the lanes: LEAQ and
+// DECQ do not change it.
 TEXT ·copyLanes(SB), NOSPLIT, $0-80
 	MOVQ	dst+0(FP), DI
 	MOVQ	src+8(FP), SI

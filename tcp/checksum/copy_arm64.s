@@ -3,7 +3,8 @@
 
 // func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
-// A word is read once: what is written is what the CRC is of, also when an application changes it just now.
+// Each word of src is read only once, so the CRC is that of the written bytes even if an application changes src
+// meanwhile.
 TEXT ·copyLanes(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R3
 	MOVD	src+8(FP), R0
@@ -72,7 +73,7 @@ one:
 	SUM(R12)
 
 done:
-	ADC	ZR, R11 // at most 2^64-2 with a carry: this has none
+	ADC	ZR, R11 // if a carry is left, R11 is at most 2^64-2: no second carry
 	MOVW	R8, ret+64(FP)
 	MOVD	R11, ret1+72(FP)
 	RET

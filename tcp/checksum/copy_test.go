@@ -11,8 +11,9 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// TestCopySum compares CopySum with copy and the two sums in Go, for every length up to a jumbo frame's and
-// some beyond the lanes, at any alignment of both ends, and checks that it writes nothing beside.
+// TestCopySum compares CopySum with sumPlain and the source, for every length up to that of a jumbo frame and some
+// larger than three lanes, at random alignments of src and dst. It checks that the bytes around the destination stay
+// the same.
 func TestCopySum(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	src, dst := make([]byte, 1<<16), make([]byte, 1<<16)
@@ -89,8 +90,8 @@ func TestCopyMarked(t *testing.T) {
 	}
 }
 
-// TestPrefetch fetches, sums and copies slices of any length and alignment, up to the end of memory that is mapped;
-// CopySum fetches beyond it.
+// TestPrefetch prefetches, sums and copies slices of many lengths and alignments at the end of readable memory. CopySum
+// prefetches beyond it.
 func TestPrefetch(t *testing.T) {
 	page := syscall.Getpagesize()
 	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE,
@@ -118,7 +119,7 @@ func TestPrefetch(t *testing.T) {
 	Prefetch(nil)
 }
 
-// FuzzCopySum compares CopySum with its parts.
+// FuzzCopySum compares CopySum with sumPlain and the source.
 func FuzzCopySum(f *testing.F) {
 	f.Add([]byte("iWARP"), uint32(1), uint64(2), 64)
 	havoc.Fuzz(f, func(t *testing.T, b []byte, crc uint32, sum uint64, ahead int) {
@@ -132,8 +133,8 @@ func FuzzCopySum(f *testing.F) {
 	})
 }
 
-// BenchmarkCopy walks through a source that no cache holds and a destination as large as a transmit ring, as
-// an engine does.
+// BenchmarkCopy copies from a source larger than most caches to a destination as large as a transmit ring, as an engine
+// does.
 func BenchmarkCopy(b *testing.B) {
 	src, dst := make([]byte, 64<<20), make([]byte, 2<<20)
 	for i := range src {

@@ -1,23 +1,23 @@
 #include "textflag.h"
 
-// The CRC is that of the bytes so far, folded: four registers of 512 bits hold a polynomial that leaves the same
-// remainder as all bytes before, and go 256 bytes on by two carry-less products each. Z6 to Z9 have the factors for
-// 256, 64, 128 and 192 bytes; Z13 is the CRC register until it is taken in with the first bytes. The sum is kept in
-// halves of words, the low ones in Z11 and the high ones in Z12, which 2^32 lines do not overflow.
+// The CRC of the bytes so far is kept folded: Z0 to Z3 hold a polynomial with the same remainder as all these bytes.
+// Two carry-less products move each register on by 256 bytes. Z6 to Z9 hold the factors for 256, 64, 128 and 192 bytes.
+// Z13 holds the initial CRC register, until FIRST adds it to the first bytes. The sum is kept in lanes of 64 bits: Z11
+// sums the low and Z12 the high halves of all words. 2^32 lines do not overflow them.
 
-// FOLD moves acc on by the distance of the factors k and adds the bytes of line.
+// FOLD moves acc on by the distance of the factors k and adds (by XOR) the bytes of line.
 #define FOLD(acc, k, line) \
 	VPCLMULQDQ	$0x00, k, acc, Z5; \
 	VPCLMULQDQ	$0x11, k, acc, acc; \
 	VPTERNLOGQ	$0x96, line, Z5, acc
 
-// JOIN adds acc, moved on by the distance of the factors k, to Z3.
+// JOIN moves acc on by the distance of the factors k and adds it to Z3.
 #define JOIN(acc, k) \
 	VPCLMULQDQ	$0x00, k, acc, Z5; \
 	VPCLMULQDQ	$0x11, k, acc, acc; \
 	VPTERNLOGQ	$0x96, acc, Z5, Z3
 
-// ADD adds the words of line to the sum.
+// ADD adds the words of line to the sum; Z10 is the mask of the low halves.
 #define ADD(line) \
 	VPANDQ	Z10, line, Z5; \
 	VPADDQ	Z5, Z11, Z11; \
@@ -28,7 +28,7 @@
 	FOLD(acc, k, Z4); \
 	ADD(Z4)
 
-// BEGIN expects the CRC register in AX and the factors at R8.
+// BEGIN initializes the registers. AX is the CRC register; R8 points to the factors.
 #define BEGIN \
 	VMOVD	AX, X13; \
 	VBROADCASTI32X4	0(R8), Z6; \
@@ -44,18 +44,18 @@
 	VPXORQ	Z2, Z2, Z2; \
 	VPXORQ	Z3, Z3, Z3
 
-// FIRST takes the CRC register into the first bytes.
+// FIRST adds the initial CRC register to the first bytes. Further uses add zero.
 #define FIRST \
 	VPXORQ	Z13, Z0, Z0; \
 	VPXORQ	Z13, Z13, Z13
 
-// QUARTERS joins the four registers in Z3.
+// QUARTERS combines the four registers in Z3.
 #define QUARTERS \
 	JOIN(Z0, Z9); \
 	JOIN(Z1, Z8); \
 	JOIN(Z2, Z7)
 
-// END makes AX the CRC register of Z3, and adds the sum to DX; it needs 64 bytes at SP.
+// END reduces Z3 to the CRC register in AX, and adds the sum to DX. It uses 64 bytes at SP.
 #define END \
 	VMOVDQU64	Z3, 0(SP); \
 	XORL	AX, AX; \
@@ -84,7 +84,7 @@
 	ADCQ	R10, DX; \
 	ADCQ	$0, DX
 
-// STORE4 copies and takes four lines, of which Z4 has the first, and goes on behind them.
+// STORE4 copies four lines, adds them to the CRC and the sum, and advances the pointers. Z4 holds the first line.
 #define STORE4 \
 	PREFETCHT0	(R12); \
 	PREFETCHT0	64(R12); \
@@ -148,7 +148,8 @@ done:
 
 // func foldCopy(dst, src *byte, lines, ahead int, k *factors, crc uint32, sum uint64) (uint32, uint64)
 //
-// A line is read once: what is written is what the CRC is of, also when an application changes it just now.
+// Each line of src is read only once, so the CRC is that of the written bytes even if an application changes src
+// meanwhile.
 TEXT ·foldCopy(SB), NOSPLIT, $64-72
 	MOVQ	dst+0(FP), DI
 	MOVQ	src+8(FP), SI
@@ -189,8 +190,8 @@ done:
 
 // func foldMarked(dst, src *byte, blocks, ahead int, mark uint32, k *factors, crc uint32, sum uint64) (uint32, uint64)
 //
-// R11 is the next marker. It takes the place of the four bytes in front of its block's payload, so that both ends
-// move by lines.
+// R11 is the next marker. The first line of a block is read from four bytes in front of its bytes, and the marker
+// replaces these four. So source and destination both advance by whole lines.
 TEXT ·foldMarked(SB), NOSPLIT, $64-80
 	MOVQ	dst+0(FP), DI
 	MOVQ	src+8(FP), SI

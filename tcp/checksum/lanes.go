@@ -4,8 +4,9 @@ package checksum
 
 import "unsafe"
 
-// sumLanes is Sum of n bytes with the bare CRC register. The first 3*8*words of them are done in three lanes
-// of that many words, whose CRCs are joined by shift[words] and shift[2*words].
+// sumLanes is Sum for n bytes. Argument and result crc is the CRC register, the complement of a CRC. The first
+// 3*8*words bytes are processed in three lanes of that many words. The factors shift[words] and shift[2*words] join
+// their CRCs.
 //
 //go:noescape
 func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
@@ -15,14 +16,14 @@ func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (u
 //go:noescape
 func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 
-// copyLanes is sumLanes that copies the bytes from src to dst. On amd64 it prefetches for each line of 64 the
-// one that is ahead bytes further on; on arm64 the benefit is not measured, so it does not prefetch.
+// copyLanes is sumLanes that also copies the bytes from src to dst. On amd64 it prefetches, for each line of 64 bytes,
+// the line of src that is ahead bytes further on. On arm64 it does not prefetch, because the benefit is not measured.
 //
 //go:noescape
 func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32,
 	uint64)
 
-// prefetchLines prefetches the lines of n bytes, at least one.
+// prefetchLines prefetches the cache lines of the n bytes at p; n is at least one.
 //
 //go:noescape
 func prefetchLines(p *byte, n int)
@@ -30,15 +31,15 @@ func prefetchLines(p *byte, n int)
 const (
 	maxWords     = 512 // of one lane
 	maxLaneBytes = 3 * 8 * maxWords
-	minLanes     = 96 // bytes that are worth lanes
+	minLanes     = 96 // bytes from which lanes are worthwhile
 
 	lineLen  = 64
-	minLines = 4 // that are worth folding, and needed for it
+	minLines = 4 // lines from which folding is worthwhile; it needs as many
 )
 
-// shift has the factors that move a CRC register over i words of zeros: x^(64*i-33) modulo the polynomial, of
-// which bit 31 is x^0. A carry-less product of two such registers is worth x too much less 32 bits, which the
-// CRC32 instruction gives.
+// shift[i] moves a CRC register over i words of zeros. It is x^(64*i-33) modulo the polynomial; bit 31 is x^0. The
+// missing 33 powers come from its use: the carry-less product of two 32-bit values in this bit order, read as a 64-bit
+// word, has one power of x too many, and the CRC32 instruction multiplies the word by x^32.
 var shift = makeShift()
 
 func makeShift() (t [2*maxWords + 1]uint64) {
@@ -55,7 +56,7 @@ func makeShift() (t [2*maxWords + 1]uint64) {
 
 var zeros [8]byte
 
-// words returns how many words each lane takes of n bytes.
+// words returns the number of words in each lane for n bytes, 0 if lanes are not worthwhile.
 func words(n int) int {
 	if n < minLanes {
 		return 0
@@ -95,7 +96,7 @@ func crcFast(crc uint32, b []byte) uint32 {
 	return ^crc
 }
 
-// copyFast is CopySum; dst is as long as src.
+// copyFast is CopySum on a processor that is fast; dst is as long as src.
 func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
 	crc = ^crc
 	if lines := len(src) / lineLen; wide && lines >= minLines {
@@ -115,18 +116,18 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 
 func prefetch(b []byte) { prefetchLines(unsafe.SliceData(b), len(b)) }
 
-// markedLanes is copyLanes for three lanes of blocks of 512 bytes, each of them a marker and 508 bytes of
-// src; src is four bytes in front of the first. mark is the value of the first marker, in host order; each
-// is 512 more than the one before.
+// markedLanes is copyLanes for three lanes with a number of blocks each. A block in dst is 512 bytes: a marker and 508
+// bytes of src. src points four bytes in front of the bytes of the first block. mark is the value of the first marker,
+// in host order; each further marker is 512 more.
 //
 //go:noescape
 func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32,
 	sum uint64) (uint32, uint64)
 
-// maxBlocks is the most blocks of one lane.
+// maxBlocks is the maximum number of blocks in one lane.
 const maxBlocks = maxWords * 8 / blockLen
 
-// markedFast is CopyMarked for three times blocks.
+// markedFast is CopyMarked for 3*blocks blocks. src begins four bytes in front of the bytes of the first block.
 func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
 	uint64) {
 	if wide {

@@ -1,5 +1,5 @@
-// LOAD and STORE copy 64 bytes of one lane, by whole registers: stores of words would fill the store buffer while the destination
-// is fetched.
+// LOAD and STORE copy 64 bytes of one lane in 16-byte registers: stores of single words would fill the store buffer
+// while the destination is fetched.
 #define LOAD(from) \
 	MOVOU	0 from, X4; \
 	MOVOU	16 from, X5; \
@@ -16,8 +16,8 @@
 	LOAD(from); \
 	STORE(to)
 
-// TAKE takes the word at d of each lane. It reads what was written: were it the source, an application that changes it just now
-// would make the CRC one of other bytes.
+// TAKE adds the word at offset d of each lane to the CRC and the sum. It reads the destination, not the source: the CRC
+// must be that of the written bytes even if an application changes the source meanwhile.
 #define TAKE(d) \
 	CRC32Q	d(DI), AX; \
 	ADCQ	d(DI), DX; \
@@ -26,7 +26,7 @@
 	CRC32Q	d(DI)(BX*2), CX; \
 	ADCQ	d(DI)(BX*2), DX
 
-// JOIN makes AX the CRC register of three lanes of BX bytes, which AX, R13 and CX have; R8 is the table of shifts.
+// JOIN combines the CRC registers AX, R13 and CX of three lanes of BX bytes in AX. R8 points to the table shift.
 #define JOIN \
 	MOVQ	(R8)(BX*1), X1; \
 	MOVQ	(R8)(BX*2), X2; \

@@ -2,7 +2,7 @@ package checksum
 
 import "testing"
 
-// TestLanes is the other tests as a processor runs them that has no registers of 512 bits.
+// TestLanes runs the other tests without folding, as on a processor without 512-bit registers.
 func TestLanes(t *testing.T) {
 	defer func(was bool) { wide = was }(wide)
 	wide = false

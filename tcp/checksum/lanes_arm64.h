@@ -1,5 +1,5 @@
-// SUM adds a word to the sum in R11; its carry runs through the whole of a function, in which nothing else sets flags. crcLanes
-// has none.
+// SUM adds a word to the sum in R11. The carry flag holds the sum's carry throughout a function, in which nothing else
+// sets flags. crcLanes redefines SUM to do nothing.
 #define SUM(word)	ADCS	word, R11
 
 // LOAD6 loads two words of each lane, and STORE6 stores them.
@@ -13,7 +13,8 @@
 	STP.P	(R14, R15), 16(R4); \
 	STP.P	(R19, R20), 16(R5)
 
-// TAKE6 takes two words of each lane. CRC32CX has a latency of two or three cycles and a throughput of one: three lanes keep it busy.
+// TAKE6 adds two words of each lane to the CRC and the sum. CRC32CX has a latency of two or three cycles and a
+// throughput of one: three lanes keep it busy.
 #define TAKE6 \
 	CRC32CX	R12, R8; \
 	SUM(R12); \
@@ -28,19 +29,19 @@
 	CRC32CX	R20, R10; \
 	SUM(R20)
 
-// TAKE2 takes the two words behind the lanes.
+// TAKE2 adds two words behind the lanes to the CRC and the sum.
 #define TAKE2 \
 	CRC32CX	R12, R8; \
 	SUM(R12); \
 	CRC32CX	R13, R8; \
 	SUM(R13)
 
-// LANES makes p1, p2 and p3 the starts of three lanes of R21 bytes.
+// LANES sets p2 and p3 to the second and third of the lanes of R21 bytes that begin at p1.
 #define LANES(p1, p2, p3) \
 	ADD	R21, p1, p2; \
 	ADD	R21, p2, p3
 
-// JOIN makes R8 the CRC register of three lanes of R21 bytes, which R8, R9 and R10 have; R22 is the table of shifts.
+// JOIN combines the CRC registers R8, R9 and R10 of three lanes of R21 bytes in R8. R22 points to the table shift.
 #define JOIN \
 	FMOVD	(R22)(R21), F1; \
 	ADD	R21, R22; \

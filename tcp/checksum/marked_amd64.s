@@ -1,7 +1,7 @@
 #include "textflag.h"
 #include "lanes_amd64.h"
 
-// PUT is MOVE with a marker, of which R14 is the value, in place of the first word.
+// PUT is MOVE with the marker R14 in place of the first four bytes.
 #define PUT(from, to) \
 	BSWAPL	R14; \
 	LOAD(from); \
@@ -28,8 +28,9 @@
 
 // func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
-// BX is the length of a lane in dst, R10 in src, R11 the next marker of the first lane. The marker of a block takes the place of
-// the four bytes in front of its payload, so that both ends move by lines. The carry of the sum runs through the loops.
+// BX is the length of a lane in dst, R10 in src, R11 the next marker of the first lane. The first line of a block is
+// read from four bytes in front of its bytes, and the marker replaces these four. So source and destination both
+// advance by whole lines. The carry flag holds the sum's carry throughout the loops.
 TEXT ·markedLanes(SB), NOSPLIT, $0-80
 	MOVQ	dst+0(FP), DI
 	MOVQ	src+8(FP), SI

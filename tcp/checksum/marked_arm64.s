@@ -1,15 +1,16 @@
 #include "textflag.h"
 #include "lanes_arm64.h"
 
-// MARK puts the marker in place of the first four bytes of word.
+// MARK replaces the first four bytes of word by the marker value.
 #define MARK(value, word) \
 	REVW	value, R24; \
 	BFXIL	$0, R24, $32, word
 
 // func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
-// R21 is the length of a lane in dst, R23 the next marker of the first lane. The marker of a block takes the place of the
-// four bytes in front of its payload, so that both ends move by words.
+// R21 is the length of a lane in dst, R23 the next marker of the first lane. The first words of a block are read from
+// four bytes in front of its bytes, and the marker replaces these four. So source and destination both advance by whole
+// words.
 TEXT ·markedLanes(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R3
 	MOVD	src+8(FP), R0
@@ -52,7 +53,7 @@ words:
 	CBNZ	R7, block
 
 	JOIN
-	ADC	ZR, R11 // at most 2^64-2 with a carry: this has none
+	ADC	ZR, R11 // if a carry is left, R11 is at most 2^64-2: no second carry
 	MOVW	R8, ret+64(FP)
 	MOVD	R11, ret1+72(FP)
 	RET

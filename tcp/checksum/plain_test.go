@@ -4,7 +4,7 @@ package checksum
 
 import "testing"
 
-// TestPlain is the other tests as a processor runs them that has no instructions for CRC32: no blocks are made there.
+// TestPlain runs the other tests as on a processor without CRC32 instructions. CopyMarked makes no blocks there.
 func TestPlain(t *testing.T) {
 	defer func(was bool) { fast = was }(fast)
 	fast = false

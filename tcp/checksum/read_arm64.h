@@ -1,4 +1,4 @@
-// The body of sumLanes and crcLanes: R0 is src, R6 n, R7 words, R22 the table of shifts, R8 the CRC register.
+// The body of sumLanes and crcLanes: R0 is src, R6 n, R7 words, R8 the CRC register. R22 points to the table shift.
 
 	LSL	$3, R7, R21
 	CBZ	R7, rest
