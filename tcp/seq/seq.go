@@ -1,4 +1,4 @@
-// Package seq is arithmetic on 32-bit sequence numbers (RFC 9293, 3.4), which wrap.
+// Package seq is arithmetic on TCP's 32-bit sequence numbers (RFC 9293, 3.4), which wrap around.
 package seq
 
 // Num is a TCP sequence number. Comparisons are right for numbers less than 2^31 apart.
@@ -35,7 +35,7 @@ func Min(a, b Num) Num {
 	return a
 }
 
-// Range is the bytes from Start up to but not including End.
+// Range is the sequence numbers from Start up to but not including End. It is empty if End equals or precedes Start.
 type Range struct{ Start, End Num }
 
 // Of returns the range of n bytes that begins at start.
@@ -56,7 +56,7 @@ func (r Range) Covers(o Range) bool { return r.Start.LessEq(o.Start) && o.End.Le
 // Overlaps reports whether r and o share a byte.
 func (r Range) Overlaps(o Range) bool { return r.Start.Less(o.End) && o.Start.Less(r.End) }
 
-// Clip returns the part of r that lies in o; it is empty when they share nothing.
+// Clip returns the part of r that lies in o. It is empty if r and o do not overlap.
 func (r Range) Clip(o Range) Range {
 	c := Range{Max(r.Start, o.Start), Min(r.End, o.End)}
 	if c.Empty() {

@@ -1,4 +1,4 @@
-// Package tick is time as the protocol packages see it: a parameter, never a clock.
+// Package tick defines the time that the protocol packages work with. They take it as a parameter and read no clock.
 package tick
 
 import "time"
@@ -6,7 +6,7 @@ import "time"
 // Time is nanoseconds since an epoch that the caller chooses; it never runs backwards.
 type Time int64
 
-// Duration is time.Duration, which the API above speaks.
+// Duration is time.Duration, which the packages above use.
 type Duration = time.Duration
 
 // Forever is the Duration of a wait without an end.

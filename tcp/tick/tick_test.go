@@ -2,7 +2,7 @@ package tick
 
 import "testing"
 
-// TestNever: adding to Never or subtracting from it gives Never; other times change.
+// TestNever: Never plus any duration, also a negative one, is Never. Other times change by the duration.
 func TestNever(t *testing.T) {
 	for _, d := range []Duration{-Second, 0, 1, Minute} {
 		if got := Never.Add(d); got != Never {
