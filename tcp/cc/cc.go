@@ -1,9 +1,9 @@
-// Package cc is congestion control: a value that turns acknowledgements, losses and congestion marks into a
-// window and a slow start threshold.
+// Package cc is congestion control: a Controller computes a congestion window and a slow start threshold from
+// acknowledgements, losses and congestion marks.
 //
-// It knows nothing of sequence numbers or segments: package loss feeds it bytes and times. All arithmetic is
-// on integers, so the same events give the same windows on every machine. The algorithms share one struct and
-// a switch: a call through an interface costs four times as much as the branch.
+// It works on bytes and times, which package loss passes to it, not on sequence numbers or segments. All arithmetic is
+// on integers, so the same events give the same windows on every machine. All algorithms share one struct, and a switch
+// selects the algorithm: a call through an interface would cost four times as much.
 package cc
 
 import "xwarp/tcp/tick"
@@ -17,30 +17,30 @@ const (
 	DCTCP                  // RFC 8257; needs per-packet ECN feedback
 )
 
-// Config says how a Controller behaves. The zero value of each field but MSS is a sound default.
+// Config is the configuration of a Controller. Zero is the default of each field but MSS.
 type Config struct {
 	Algorithm     Algorithm
 	MSS           int // bytes in a full segment
 	InitialWindow int // segments; 0 means 10 (RFC 6928)
-	// segments counted per acknowledgement in slow start; 0 means 2 (RFC 3465), 8 with HyStart++ (RFC 9406,
-	// 4.3)
+	// ABCLimit is the maximum number of segments that one acknowledgement counts in slow start. Zero means 8 with
+	// HyStart++ (RFC 9406, 4.3), otherwise 2 (RFC 3465).
 	ABCLimit      int
-	MaxWindow     int  // bytes; 0 means MaxWindow
-	NoHyStart     bool // CUBIC leaves slow start only by loss or marks
-	NoABE         bool // a congestion mark counts as much as a loss (RFC 8511 off)
-	NoIdleRestart bool // keep the window over idle times (RFC 2861 off)
+	MaxWindow     int  // bytes; 0 means the constant MaxWindow
+	NoHyStart     bool // no HyStart++: CUBIC leaves slow start only after a loss or a mark
+	NoABE         bool // a congestion mark reduces the window as much as a loss (no RFC 8511)
+	NoIdleRestart bool // keep the window over idle times (no RFC 2861)
 }
 
 // Ack is the controller's input for one acknowledgement.
 type Ack struct {
 	Now     tick.Time
 	Acked   int           // bytes newly acknowledged cumulatively
-	Marked  int           // of those, bytes that met congestion (DCTCP only)
-	RTT     tick.Duration // round trip measured by this acknowledgement, 0 for none
+	Marked  int           // bytes of Acked that carried a congestion mark (DCTCP only)
+	RTT     tick.Duration // round trip that this acknowledgement measured, 0 for none
 	SRTT    tick.Duration // smoothed round trip, 0 for none yet
 	Round   bool          // all bytes that were in flight when the last round began are acknowledged
 	Limited bool          // the congestion window limited this round, not the application or the peer
-	Grow    bool          // the window may grow: not in fast recovery or window reduction
+	Grow    bool          // the window may grow: the sender is not in fast recovery or window reduction
 }
 
 // Phase is how the window grows now.
@@ -58,7 +58,7 @@ type State struct {
 	Phase     Phase
 	Cwnd      int // bytes
 	Ssthresh  int // bytes; Infinite before the first congestion
-	WMax      int // CUBIC: window before the last reduction, bytes
+	WMax      int // CUBIC: W_max, bytes: the window before the last reduction
 	K         tick.Duration
 	Alpha     int // DCTCP: share of marked bytes in 1/65536
 	Losses    uint32

@@ -8,7 +8,7 @@ type Controller struct {
 	mss, iw, max   int
 	abc            int  // bytes counted per acknowledgement in slow start
 	count          int  // bytes acknowledged since the window last grew (Reno), or bytes squared (CUBIC)
-	cautious       bool // after a timeout byte counting is limited to one segment (RFC 3465, 2.3)
+	cautious       bool // after a timeout an acknowledgement counts at most one segment (RFC 3465, 2.3)
 	alg            Algorithm
 	noABE, noIdle  bool
 	lastAck        tick.Time
@@ -16,7 +16,7 @@ type Controller struct {
 	cubic  cubic
 	hy     hystart
 	alpha  int // DCTCP's estimate in 1/65536
-	marked int // DCTCP: bytes in this observation window
+	marked int // DCTCP: marked bytes in this observation window
 	acked  int
 
 	saved saved
@@ -58,7 +58,7 @@ func (c *Controller) Init(cfg *Config, now tick.Time) {
 	c.setCwnd(c.iw)
 }
 
-// SetMSS changes the segment size: the window keeps its bytes, but not less than one segment.
+// SetMSS changes the segment size. The window keeps its size in bytes, but is at least one segment.
 func (c *Controller) SetMSS(mss int) {
 	old := c.mss
 	c.mss = min(max(mss, minMSS), maxMSS)
@@ -79,13 +79,13 @@ func (c *Controller) Cwnd() int { return c.cwnd }
 // Ssthresh returns the slow start threshold, Infinite before the first congestion.
 func (c *Controller) Ssthresh() int { return c.ssthresh }
 
-// SetCwnd sets the window: the caller paces a reduction (RFC 9937).
+// SetCwnd sets the window, within its limits. With it the caller paces a reduction (RFC 9937).
 func (c *Controller) SetCwnd(n int) { c.setCwnd(n) }
 
 func (c *Controller) setCwnd(n int) { c.cwnd = min(max(n, c.mss), c.max) }
 
-// OnAck counts the bytes that a acknowledges. The window grows only if a.Grow, and only if it was the limit: growth
-// that nothing tested means nothing (RFC 7661, 4.3).
+// OnAck processes an acknowledgement. The window grows only if a.Grow and a.Limited: a window that the sender did not
+// fill is not tested, and must not grow (RFC 7661, 4.3).
 func (c *Controller) OnAck(a *Ack) {
 	if c.alg == DCTCP {
 		c.updateAlpha(a)
@@ -121,7 +121,7 @@ func (c *Controller) OnAck(a *Ack) {
 	}
 }
 
-// slowStart grows the window by at most n bytes and returns those left over for congestion avoidance.
+// slowStart grows the window by at most n bytes, up to ssthresh, and returns the bytes left for congestion avoidance.
 func (c *Controller) slowStart(n int) int {
 	limit := c.abc
 	if c.cautious {
@@ -136,7 +136,7 @@ func (c *Controller) slowStart(n int) int {
 	return n - grown
 }
 
-// Save remembers the state before a reduction, so that Undo can take it back.
+// Save saves the state before a reduction, so that Undo can restore it.
 func (c *Controller) Save() {
 	c.saved = saved{true, c.cwnd, c.ssthresh, c.count, c.cubic}
 }
@@ -149,7 +149,8 @@ func (c *Controller) OnLoss(flight int) {
 	c.reduce(c.reductionBase(flight), n, d)
 }
 
-// OnECN sets ssthresh for a congestion mark. At most one call per round trip.
+// OnECN sets ssthresh for a congestion mark that was reported while flight bytes were outstanding. The caller calls it
+// at most once per round trip.
 func (c *Controller) OnECN(flight int) {
 	c.stats.marks++
 	switch {
@@ -166,10 +167,10 @@ func (c *Controller) OnECN(flight int) {
 	}
 }
 
-// OnTimeout sets the loss window of one segment. first is false when the same bytes timed out before:
-// ssthresh then stays (RFC 5681, 3.1). CUBIC reduces from the window also where less was outstanding (RFC
-// 9438, 4.6 lets it, because the window grows only when it is full): the loss of a lone segment says nothing
-// about how much the path carries, and slow start asks again from one segment on.
+// OnTimeout reduces the window to one segment, the loss window. It sets ssthresh if first. Otherwise the same bytes
+// timed out before, and ssthresh stays (RFC 5681, 3.1). CUBIC computes ssthresh from the window even if fewer bytes
+// were outstanding, because the loss of a lone segment does not show how much the path carries. RFC 9438, 4.6 permits
+// this for a window that grows only while it is full.
 func (c *Controller) OnTimeout(flight int, first bool) {
 	c.stats.timeouts++
 	if first {
@@ -184,11 +185,11 @@ func (c *Controller) OnTimeout(flight int, first bool) {
 	c.setCwnd(c.mss)
 }
 
-// Recovered ends the state that OnTimeout began: bytes count as usual again.
+// Recovered ends the limit that OnTimeout began: an acknowledgement counts up to ABCLimit segments again.
 func (c *Controller) Recovered() { c.cautious = false }
 
-// OnIdle halves the window once for each rto in which nothing was sent, down to the restart window (RFC 2861,
-// 3.2; RFC 5681, 4.1).
+// OnIdle is called when nothing was sent for the time idle. It halves the window once for each rto, down to the restart
+// window (RFC 2861, 3.2; RFC 5681, 4.1).
 func (c *Controller) OnIdle(idle, rto tick.Duration) {
 	c.cubic.shiftEpoch(idle)
 	c.lastAck = c.lastAck.Add(idle)
@@ -202,8 +203,8 @@ func (c *Controller) OnIdle(idle, rto tick.Duration) {
 	c.setCwnd(max(restart, c.cwnd>>min(idle/rto, idleHalvings)))
 }
 
-// Undo takes back the reductions since Save. The window gets no larger than flight and one burst, and grows
-// back from there (RFC 4015, 3.4).
+// Undo reverts the reductions since Save, if there were any. It restores the window up to flight plus one burst, which
+// is acked or the initial window; slow start restores the rest (RFC 4015, 3.4).
 func (c *Controller) Undo(flight, acked int) {
 	if !c.saved.valid {
 		return
@@ -220,8 +221,8 @@ func (c *Controller) Undo(flight, acked int) {
 	c.setCwnd(max(c.cwnd, min(safe, s.cwnd)))
 }
 
-// PacingRate returns bytes per second: the window per round trip, twice that in slow start and 1.2 times
-// after it; 0 without a round trip.
+// PacingRate returns the rate in bytes per second, 0 if srtt is 0: the window per round trip, times 2 while the window
+// is below half of ssthresh, times 1.2 otherwise.
 func (c *Controller) PacingRate(srtt tick.Duration) int {
 	if srtt <= 0 {
 		return 0
@@ -259,8 +260,8 @@ func (c *Controller) lossFactor() (n, d int) {
 	return 1, 2
 }
 
-// reductionBase returns the number of bytes that a reduction starts from: the window if it was full, else the bytes
-// really outstanding (RFC 5681, 3.1; RFC 7661, 4.4.1).
+// reductionBase returns the number of bytes that a reduction starts from: the window if it was full, else the flight,
+// the outstanding bytes (RFC 5681, 3.1; RFC 7661, 4.4.1).
 func (c *Controller) reductionBase(flight int) int {
 	if flight+c.mss >= c.cwnd {
 		return c.cwnd

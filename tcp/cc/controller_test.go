@@ -27,7 +27,7 @@ func newFlow(cfg Config, rtt tick.Duration) *flow {
 	return f
 }
 
-// round acknowledges one window; the first marked of each 100 bytes were marked.
+// round acknowledges one window, of which marked percent of the bytes were marked.
 func (f *flow) round(marked int) {
 	w := f.c.Cwnd()
 	for n := 0; n < w; n += 2 * mss {
@@ -38,7 +38,7 @@ func (f *flow) round(marked int) {
 	}
 }
 
-// lose is a loss of a full window, with recovery done at once.
+// lose reports a loss while the window is full, and completes the recovery at once.
 func (f *flow) lose() {
 	f.c.Save()
 	f.c.OnLoss(f.c.Cwnd())
@@ -90,7 +90,8 @@ func TestCubicCurve(t *testing.T) {
 	}
 }
 
-// TestCubicGrowth: the window comes back to where it was after K, flat there, and then goes on.
+// TestCubicGrowth: after the time K the window is back at its size before the loss. Its growth is slow there, and then
+// becomes faster again.
 func TestCubicGrowth(t *testing.T) {
 	f := newFlow(Config{}, 100*ms)
 	f.c.SetCwnd(1000 * mss)
@@ -121,8 +122,8 @@ func TestCubicGrowth(t *testing.T) {
 	}
 }
 
-// TestRenoFriendly: with a short round trip CUBIC grows like AIMD(9/17, 0.7), and like Reno once it is back
-// (RFC 9438, 4.3).
+// TestRenoFriendly: with a short round trip CUBIC grows like AIMD(9/17, 0.7), and like Reno once the window is back at
+// its size before the loss (RFC 9438, 4.3).
 func TestRenoFriendly(t *testing.T) {
 	f := newFlow(Config{}, ms)
 	f.c.SetCwnd(100 * mss)
@@ -146,7 +147,7 @@ func TestRenoFriendly(t *testing.T) {
 	}
 }
 
-// TestReno is RFC 5681, 3.1 with RFC 3465.
+// TestReno checks the window of Reno (RFC 5681, 3.1) with appropriate byte counting (RFC 3465).
 //
 //req:rfc9293-MUST-19 rfc5681-3-2 rfc5681-3.1-1 rfc5681-3.1-8
 func TestReno(t *testing.T) {
@@ -163,7 +164,7 @@ func TestReno(t *testing.T) {
 	if f.c.Cwnd() != 12*mss {
 		t.Error("grew although the window was not the limit")
 	}
-	for range 5 { // an acknowledgement cut into small ones gains nothing
+	for range 5 { // small acknowledgements gain no more than one of the same bytes
 		f.c.OnAck(&Ack{Now: f.now, Acked: mss / 5, Limited: true, Grow: true})
 	}
 	if f.c.Cwnd() != 13*mss {
@@ -198,8 +199,8 @@ func TestReno(t *testing.T) {
 	}
 }
 
-// TestHyStart is RFC 9406: a round trip that grows leads to conservative slow start, and after five rounds to
-// congestion avoidance; noise leads back.
+// TestHyStart checks RFC 9406: a longer round trip leads to conservative slow start, and after five rounds to
+// congestion avoidance. If the round trip gets shorter again, the rise was noise, and slow start continues.
 func TestHyStart(t *testing.T) {
 	for _, noise := range []bool{false, true} {
 		f := newFlow(Config{}, 40*ms)
@@ -236,8 +237,8 @@ func TestHyStart(t *testing.T) {
 	}
 }
 
-// TestHyStartWithoutSamples: an acknowledgement that gives no round trip, as where segments were sent again, is none of
-// the samples (RFC 9406, 4.2), least of all one of nothing.
+// TestHyStartWithoutSamples: an acknowledgement without a round trip, such as one of retransmitted segments, is not one
+// of the eight samples (RFC 9406, 4.2), and not a sample of 0.
 func TestHyStartWithoutSamples(t *testing.T) {
 	f := newFlow(Config{}, 40*ms)
 	f.round(0)
@@ -255,8 +256,8 @@ func TestHyStartWithoutSamples(t *testing.T) {
 	}
 }
 
-// TestPhaseAtThreshold: once the window is down at ssthresh a reduction is over, and the window grows as in congestion
-// avoidance (RFC 5681, 3.1 leaves the choice): the test checks for that.
+// TestPhaseAtThreshold: when a reduction has brought the window down to ssthresh, it grows as in congestion avoidance.
+// RFC 5681, 3.1 permits slow start or congestion avoidance at ssthresh.
 //
 //req:rfc5681-4.3-3
 func TestPhaseAtThreshold(t *testing.T) {
@@ -271,7 +272,8 @@ func TestPhaseAtThreshold(t *testing.T) {
 	}
 }
 
-// TestDCTCP: alpha follows the share of marked bytes, and the window goes down by half of it (RFC 8257, 3.3 and 4.2).
+// TestDCTCP: alpha follows the share of marked bytes, and a mark reduces the window by half of alpha (RFC 8257, 3.3 and
+// 4.2).
 //
 //req:rfc9293-MAY-18
 func TestDCTCP(t *testing.T) {
@@ -383,7 +385,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestExtremes: no configuration or event breaks the bounds.
+// TestExtremes: window, ssthresh, pacing rate and alpha stay in their bounds for any configuration and events.
 func TestExtremes(t *testing.T) {
 	for _, a := range []Algorithm{CUBIC, Reno, DCTCP} {
 		for _, m := range []int{-1, 0, 1, 9000, 1 << 30} {

@@ -9,7 +9,7 @@ import (
 // cubic is the state of RFC 9438. Windows are bytes; the curve's time counts in 2^-14 s.
 type cubic struct {
 	wmax    int // window before the last reduction, less after fast convergence
-	prior   int // window before the last reduction: where Reno's slope becomes 1
+	prior   int // window before the last reduction: from there on est grows like Reno's window
 	est     int // W_est, in 1/1024 bytes
 	k       int // time from epoch to wmax, in 2^-14 s
 	epoch   tick.Time
@@ -21,7 +21,7 @@ const (
 	timeShift = 14
 )
 
-// onCongestion notes a reduction that begins at window w (RFC 9438, 4.6 and 4.7).
+// onCongestion records a reduction from window w (RFC 9438, 4.6 and 4.7). It ends the current curve.
 func (q *cubic) onCongestion(w int) {
 	q.prior = w
 	if w < q.wmax {
@@ -31,7 +31,7 @@ func (q *cubic) onCongestion(w int) {
 	q.started = false
 }
 
-// shiftEpoch takes d out of the curve's time: the window did not limit the sender (RFC 9438, 5.8).
+// shiftEpoch excludes the time d, in which the window did not limit the sender, from the curve's time (RFC 9438, 5.8).
 func (q *cubic) shiftEpoch(d tick.Duration) {
 	if q.started && d > 0 {
 		q.epoch = q.epoch.Add(d)
@@ -52,7 +52,7 @@ func (q *cubic) startEpoch(cwnd, mss int, now tick.Time) {
 		2*mss))) << (timeShift - 12)
 }
 
-// window returns W_cubic at d after the epoch.
+// window returns W_cubic in bytes at the time d after the epoch.
 func (q *cubic) window(d tick.Duration, mss int) int {
 	t := maxCubicTime
 	if d < 64*tick.Second {
@@ -76,7 +76,7 @@ func (q *cubic) timeToMax() tick.Duration {
 	return tick.Duration(q.k * int(tick.Second) >> timeShift)
 }
 
-// growCubic is congestion avoidance by RFC 9438, 4.2 to 4.5, for n bytes acknowledged.
+// growCubic grows the window in congestion avoidance (RFC 9438, 4.2 to 4.5) for n acknowledged bytes.
 func (c *Controller) growCubic(n int, now tick.Time, srtt tick.Duration) {
 	q := &c.cubic
 	if !q.started {

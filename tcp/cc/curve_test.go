@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestFastConvergence is RFC 9438, 4.7: a reduction that begins below the last W_max takes it 0.85 times as high; one
-// that begins there or above does not.
+// TestFastConvergence checks RFC 9438, 4.7: after a reduction from a window below the previous W_max, W_max is 0.85
+// times that window. After one from W_max or above, W_max is the window.
 func TestFastConvergence(t *testing.T) {
 	for _, c := range []struct{ window, want int }{
 		{99_999, 84_999}, {100_000, 100_000}, {100_001, 100_001}, {20_000, 17_000},
@@ -22,8 +22,8 @@ func TestFastConvergence(t *testing.T) {
 	}
 }
 
-// TestCubicEpoch: a window at W_max or above begins where the curve is flat (RFC 9438, 4.2); below it K is the time
-// until it is back. Time in which the window was not the limit does not count (5.8).
+// TestCubicEpoch: with a window at W_max or above, the curve begins where it is flat (RFC 9438, 4.2). Below, K is the
+// time until the window is back at W_max. Time in which the window was not the limit does not count (5.8).
 func TestCubicEpoch(t *testing.T) {
 	for _, c := range []struct {
 		window, wmax int
@@ -60,8 +60,9 @@ func TestCubicEpoch(t *testing.T) {
 	}
 }
 
-// TestCubicRegions is RFC 9438, 4.3 to 4.5: below W_est the window is W_est; else each segment acknowledged moves it by
-// its share of the way to W_cubic in a round trip, which is never less than nothing nor more than half the window.
+// TestCubicRegions checks RFC 9438, 4.3 to 4.5. While W_cubic is below W_est, the window is W_est. Otherwise each
+// acknowledged segment adds its share of the distance to W_cubic one round trip ahead. The distance counts as 0 if
+// negative, and as at most half of the window.
 func TestCubicRegions(t *testing.T) {
 	const window = 100_000
 	for _, c := range []struct {
@@ -90,7 +91,7 @@ func TestCubicRegions(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
-	// The slope is a whole segment once W_est is back where the last reduction began (4.3).
+	// Once W_est is back where the last reduction began, it grows by a whole segment per window (4.3).
 	for _, c := range []struct{ prior, want int }{{window, 1000}, {window - 1, 1000},
 		{window + 1, 529}} {
 		f := newFlow(Config{}, ms)
@@ -100,7 +101,8 @@ func TestCubicRegions(t *testing.T) {
 			t.Errorf("prior %d: grew by %d, want %d", c.prior, got, c.want)
 		}
 	}
-	// Concave: 3.2 segments below W_max K is 2 s; after 1 s 0.4 are left. W_est is kept low.
+	// Concave: 3.2 segments below W_max, K is 2 s, and after 1 s the curve is 0.4 segments below W_max. W_est is set to
+	// 0.
 	f := newFlow(Config{}, ms)
 	f.c.cwnd, f.c.ssthresh, f.c.cubic.wmax = window-3200, window-3200, window
 	f.c.cubic.startEpoch(window-3200, mss, f.now)
@@ -110,13 +112,13 @@ func TestCubicRegions(t *testing.T) {
 	if got := f.c.Cwnd(); got < window-402 || got > window-398 {
 		t.Errorf("concave: %d, want %d", got, window-400)
 	}
-	w, count := f.c.Cwnd(), f.c.count // and the curve is below the window: it stays (4.4)
+	w, count := f.c.Cwnd(), f.c.count // while the curve is below the window, the window stays (4.4)
 	f.c.OnAck(&Ack{Now: f.now.Add(500 * ms), SRTT: 100 * ms, Acked: window, Limited: true,
 		Grow: true})
 	if f.c.Cwnd() != w || f.c.count != count {
 		t.Errorf("%d, want %d: the curve is below it", f.c.Cwnd(), w)
 	}
-	// A window acknowledged brings the whole of what the curve is above it, be it a byte.
+	// An acknowledged window adds the whole distance to the curve, even if that is one byte.
 	f.c.cubic = cubic{started: true, epoch: f.now, wmax: w + 1}
 	f.c.count = 0
 	if f.c.OnAck(&Ack{Now: f.now, Acked: w, Limited: true, Grow: true}); f.c.Cwnd() != w+1 {
@@ -124,8 +126,8 @@ func TestCubicRegions(t *testing.T) {
 	}
 }
 
-// TestHyStartThreshold is RFC 9406, 4.2: the rise that ends slow start is an eighth of the round trip, but 4 ms at
-// least and 16 ms at most, and what tells it are eight samples. A round trip below the one that told it is noise.
+// TestHyStartThreshold checks RFC 9406, 4.2: slow start ends if the least round trip of eight samples rises by an
+// eighth, limited to 4 to 16 ms. A later round trip below that one shows that the rise was noise.
 func TestHyStartThreshold(t *testing.T) {
 	for _, c := range []struct{ rtt, rise tick.Duration }{
 		{ms, 4 * ms}, {32 * ms, 4 * ms}, {40 * ms, 5 * ms}, {128 * ms, 16 * ms},
@@ -167,8 +169,8 @@ func TestHyStartThreshold(t *testing.T) {
 	}
 }
 
-// TestHyStartRounds is RFC 9406, 4.2: the fifth round of conservative slow start is the last. Its window becomes
-// ssthresh.
+// TestHyStartRounds checks RFC 9406, 4.2: conservative slow start ends with its fifth round, and ssthresh becomes the
+// window.
 func TestHyStartRounds(t *testing.T) {
 	f := newFlow(Config{}, 40*ms)
 	f.c.hy.inCSS = true
@@ -184,8 +186,8 @@ func TestHyStartRounds(t *testing.T) {
 	}
 }
 
-// TestAlpha is RFC 8257, 3.3 with 4.2's arithmetic: once a round trip a sixteenth of alpha gives way to a sixteenth of
-// the share of marked bytes; below what a sixteenth can take away it is nothing.
+// TestAlpha checks RFC 8257, 3.3 with the arithmetic of 4.2: once per round trip alpha loses a sixteenth of itself and
+// gains a sixteenth of the share of marked bytes. An alpha too small to lose anything becomes 0 first.
 func TestAlpha(t *testing.T) {
 	for _, c := range []struct{ alpha, acked, marked, want int }{
 		{dctcpOne, 1000, 0, dctcpOne * 15 / 16}, {dctcpOne, 1000, 1000, dctcpOne},

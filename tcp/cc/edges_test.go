@@ -8,8 +8,8 @@ import (
 
 const inf = Infinite
 
-// TestConfigBounds: what a configuration says is held within what the arithmetic and the RFCs allow. What is left out
-// is RFC 6928's ten segments, RFC 3465's L of 2, and RFC 9406's of 8.
+// TestConfigBounds: Init limits configured values to what the arithmetic and the RFCs allow. The defaults are an
+// initial window of ten segments (RFC 6928), and an L of 2 (RFC 3465), or of 8 with HyStart++ (RFC 9406).
 //
 //req:rfc5681-3.1-2 rfc5681-3.1-6
 func TestConfigBounds(t *testing.T) {
@@ -17,7 +17,7 @@ func TestConfigBounds(t *testing.T) {
 		name          string
 		cfg           Config
 		mss, iw, most int
-		grown         int // segments by an acknowledgement of 100
+		grown         int // segments added by an acknowledgement of 100; 0: not checked
 	}{
 		{"nothing said", Config{MSS: 1000}, 1000, 10_000, MaxWindow, 8},
 		{"Reno", Config{MSS: 1000, Algorithm: Reno}, 1000, 10_000, MaxWindow, 2},
@@ -59,7 +59,8 @@ func TestConfigBounds(t *testing.T) {
 	}
 }
 
-// TestSetMSS: the window keeps its bytes; byte counting's limit and the restart window their segments.
+// TestSetMSS: the window keeps its size in bytes. The limit of byte counting and the restart window keep theirs in
+// segments.
 func TestSetMSS(t *testing.T) {
 	f := newFlow(Config{Algorithm: Reno}, ms)
 	f.c.SetMSS(500)
@@ -87,7 +88,8 @@ func TestSetMSS(t *testing.T) {
 	}
 }
 
-// TestPacingRate: a window in a round trip, twice that up to half of ssthresh and 1.2 times behind it.
+// TestPacingRate: the rate is twice the window per round trip below half of ssthresh, and 1.2 times the window from
+// there on.
 func TestPacingRate(t *testing.T) {
 	for _, c := range []struct {
 		window, ssthresh int
@@ -108,8 +110,9 @@ func TestPacingRate(t *testing.T) {
 	}
 }
 
-// TestGrowth is RFC 5681, 3.1: up to ssthresh by what is acknowledged, from there on by a segment for each window. What
-// one acknowledgement has beyond ssthresh, or beyond a window, is kept or left.
+// TestGrowth checks RFC 5681, 3.1: up to ssthresh the window grows by the acknowledged bytes, from there on by a
+// segment for each acknowledged window. The bytes of an acknowledgement beyond ssthresh count towards such a window,
+// but at most one window's bytes.
 //
 //req:rfc5681-3.1-1 rfc5681-3.1-8 rfc5681-3.1-9
 func TestGrowth(t *testing.T) {
@@ -144,9 +147,9 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestBasis is RFC 5681, equation 4, and RFC 7661, 4.4.1: a reduction starts from the window when no more than a
-// segment had room, else from what was outstanding, and leaves two segments. With CUBIC a timeout starts from the
-// window, always.
+// TestBasis checks the bytes from which a reduction computes ssthresh (RFC 5681, equation 4; RFC 7661, 4.4.1): the
+// window if at most one more segment fitted into it, else the outstanding bytes. ssthresh is at least two segments. A
+// timeout with CUBIC always computes it from the window.
 //
 //req:rfc5681-3.1-7 rfc5681-3.1-10
 func TestBasis(t *testing.T) {
@@ -181,7 +184,7 @@ func TestBasis(t *testing.T) {
 	}
 }
 
-// TestCautious is RFC 3465, 2.3: after a timeout L is one segment, until recovery is over.
+// TestCautious checks RFC 3465, 2.3: after a timeout, L is one segment until recovery is over.
 func TestCautious(t *testing.T) {
 	f := newFlow(Config{Algorithm: Reno}, ms)
 	f.c.OnTimeout(10*mss, true)
@@ -197,8 +200,9 @@ func TestCautious(t *testing.T) {
 	}
 }
 
-// TestIdleBounds is RFC 2861, 3.2, and RFC 5681, 4.1: half for each whole RTO, down to the restart window, which is
-// never more than the window was. ssthresh keeps three quarters of it, if there was congestion before.
+// TestIdleBounds checks RFC 2861, 3.2, and RFC 5681, 4.1: the window halves for each whole RTO of idle time, down to
+// the restart window, but never grows. If there was congestion before, ssthresh becomes at least three quarters of the
+// window before the idle time.
 func TestIdleBounds(t *testing.T) {
 	const rto = 200 * ms
 	for _, c := range []struct {
@@ -223,8 +227,8 @@ func TestIdleBounds(t *testing.T) {
 	}
 }
 
-// TestUndoBounds is RFC 4015, 3.4: the window returns as far as what is in flight and a burst, the initial window or
-// what was just acknowledged, reach; the rest of it slow start brings back.
+// TestUndoBounds checks RFC 4015, 3.4: Undo restores the window up to the bytes in flight plus a burst. The burst is
+// the initial window, or the bytes just acknowledged if these are more. Slow start restores the rest.
 func TestUndoBounds(t *testing.T) {
 	for _, c := range []struct{ flight, acked, want, ssthresh int }{
 		{90_000, 0, 100_000, inf}, {89_999, 0, 99_999, inf}, {88_000, 12_000, 100_000, 30_000},

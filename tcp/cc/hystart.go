@@ -2,15 +2,15 @@ package cc
 
 import "xwarp/tcp/tick"
 
-// hystart is HyStart++ (RFC 9406, 4.2): it leaves the first slow start when the round trip grows, before the
-// queue overflows.
+// hystart is the state of HyStart++ (RFC 9406, 4.2), which leaves the first slow start when the round trip grows,
+// before the queue of the bottleneck overflows.
 type hystart struct {
 	on      bool
 	inCSS   bool
 	rounds  int
 	samples int
 	last    tick.Duration // least round trip of the last round, 0 for none
-	current tick.Duration // of this round
+	current tick.Duration // least round trip of this round, 0 for none
 	base    tick.Duration // least round trip when conservative slow start began
 }
 
