@@ -12,22 +12,23 @@ import (
 type event struct {
 	now         tick.Time
 	outstanding int  // before this acknowledgement
-	unreported  int  // of those, bytes not known to have arrived
+	unreported  int  // bytes of outstanding not known to have arrived
 	acked       int  // bytes that Una moved over
-	records     int  // records that the acknowledgement covers
+	records     int  // records that the cumulative acknowledgement covers
 	delivered   int  // bytes newly known to have arrived
-	newSACK     int  // of those, by selective acknowledgement
+	newSACK     int  // bytes of delivered reported by selective acknowledgement
 	dup         bool // a duplicate acknowledgement in RFC 5681's sense
 	dsack       bool
 	widened     bool // the DSACK made the reordering window wider
 	original    bool // a record arrived that was sent once, before the last timeout
 	resent      bool // the cumulative acknowledgement covers a retransmitted record
-	// first and last transmission of the records that arrived and were sent once; cumulative and any
+	// Of the records that arrived and were sent only once: oldest is when the first one that was acknowledged
+	// cumulatively was sent, newest is the latest time at which any of them was sent.
 	oldest      tick.Time
 	newest      tick.Time
 	haveOldest  bool
 	haveNewest  bool
-	oldSACK     tick.Time // like oldest, by selective acknowledgement
+	oldSACK     tick.Time // like oldest, for the first one acknowledged selectively
 	haveOldSACK bool
 	edge        edge
 	rack        candidate
@@ -144,8 +145,9 @@ func (s *Sender) processAck(a *Ack) (fin bool) {
 	return fin
 }
 
-// inOrder is a fast path of processAck for leading records that are in flight and were sent once, in this order. The
-// last of them determines the result, and they leave their list together. No record beyond them has arrived.
+// inOrder is a fast path of processAck for the first records of the ring, if they are in flight and were sent only
+// once, in sequence order. The last of them determines the result, and they leave their list together. The caller has
+// checked that no record beyond una has arrived.
 func (s *Sender) inOrder(ack seq.Num) {
 	l := &s.q.list[inFlight]
 	id, bytes := s.q.head, 0
@@ -191,8 +193,8 @@ func (s *Sender) onArrived(r *record, a *Ack, cumulative bool) {
 	}
 	if r.retransmitted() {
 		ev.resent = ev.resent || cumulative
-		// RFC 8985, 6.2 step 2: an earlier transmission may have arrived. The echo belongs to the
-		// segment at the left edge only.
+		// RFC 8985, 6.2 step 2: an earlier transmission may have arrived. The timestamp echo belongs to the segment at
+		// the left edge, so it proves nothing about a selective acknowledgement.
 		if cumulative && a.HasTS && s.cfg.Clock.before(a.TSEcr, r.sent) ||
 			ev.now.Sub(r.sent) < s.rtt.minRTT() {
 			return
@@ -233,8 +235,8 @@ func (s *Sender) countDup(a *Ack) {
 	ev.dup = plain && s.q.len() > 0
 	switch {
 	case ev.acked > 0:
-		// Of the records acknowledged all but the one that filled the hole were counted as duplicates before. A part
-		// of one fills none.
+		// Of the acknowledged records, all but the one that filled the hole were counted as duplicates before. An
+		// acknowledgement of part of a record fills no hole.
 		before, counted := s.dups, max(ev.records-1, 0)
 		s.dups = max(0, min(s.dups-counted, s.q.len()-1))
 		ev.delivered -= ev.acked / max(ev.records, 1) * min(before-s.dups, counted)
@@ -245,7 +247,7 @@ func (s *Sender) countDup(a *Ack) {
 	}
 }
 
-// sampleRTT takes the round trip samples and returns the best one for congestion control, 0 for none.
+// sampleRTT updates the round trip estimates, and returns the shortest sample for congestion control, 0 for none.
 func (s *Sender) sampleRTT(a *Ack, now tick.Time) (best tick.Duration) {
 	ev := &s.ev
 	if ev.haveNewest && (!ev.resent || ev.newSACK > 0) {
@@ -269,10 +271,10 @@ func (s *Sender) sampleRTT(a *Ack, now tick.Time) (best tick.Duration) {
 }
 
 // endBackoff lowers the back-off when data sent after the last timeout is acknowledged, to the smallest value with
-// which the timer would have waited for that acknowledgement. The timestamp echo shows that the data was sent then, or
-// the data was sent once. This is no round trip sample if the clock is too coarse or the acknowledgement waited for a
-// hole, but it satisfies RFC 6298, 5.7 and Karn. Without it the back-off would grow without limit when each
-// acknowledgement waits for several holes.
+// which the timer would have waited for that acknowledgement. The data was sent after that timeout if the timestamp
+// echo shows it, or if the record was sent only once, after the timeout. This is no round trip sample if the clock is
+// too coarse or the acknowledgement waited for a hole, but it satisfies RFC 6298, 5.7 and Karn. Without it the back-off
+// would grow without limit when each acknowledgement waits for several holes.
 func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	ev, c := &s.ev, &s.cfg.Clock
 	age := tick.Duration(math.MaxInt64)
@@ -292,7 +294,7 @@ func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	}
 }
 
-// endRound reports whether a round trip of the window ended.
+// endRound counts the delivered bytes, and reports whether this acknowledgement ended the round; see round.
 func (s *Sender) endRound(now tick.Time) bool {
 	r := &s.round
 	r.delivered += s.ev.delivered
@@ -315,7 +317,7 @@ func (s *Sender) restartTimeout(now tick.Time) {
 		s.timers.rto = now.Add(s.timeout())
 	}
 	if s.recover.Less(s.una.Add(-1)) && s.state < CWR {
-		s.recover = s.una.Add(-1) // keep it near, sequence numbers wrap
+		s.recover = s.una.Add(-1) // keep it near Una, because sequence numbers wrap
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestBackoffEnds: the acknowledgement of a retransmission gives no round trip
-// sample, since the timestamp clock is coarser than the round trip, or since it covers retransmitted bytes
-// too. Its echo, or what was sent once after the timeout, ends the back-off.
+// TestBackoffEnds: an acknowledgement after a timeout gives no round trip sample if the timestamp clock is coarser than
+// the round trip, or if it also covers retransmitted bytes. It ends the back-off all the same if its timestamp echo is
+// from after the timeout, or if it covers bytes that were sent once, after the timeout.
 func TestBackoffEnds(t *testing.T) {
 	for _, ts := range []bool{true, false} {
 		cfg := conf(NoSACK)
@@ -29,7 +29,7 @@ func TestBackoffEnds(t *testing.T) {
 		}
 		echo := b.s.cfg.Clock.TSVal(b.now)
 		b.wait(ms / 2)
-		// RFC 7323, 4.1: the echo of an acknowledgement of nothing new is no measurement.
+		// RFC 7323, 4.1: the echo in an acknowledgement of nothing new is no measurement.
 		b.input(Ack{Ack: b.seg(0).Start, HasTS: ts, TSEcr: echo})
 		b.want("back-off", b.s.rtt.shift, 2)
 		if ts {
@@ -41,10 +41,10 @@ func TestBackoffEnds(t *testing.T) {
 	}
 }
 
-// TestBackoffFalls: without SACK and timestamps, what was sent once after each timeout is acknowledged, but
-// only when two holes before it are filled, which takes longer than the RTO without back-off. The back-off
-// falls all the same: else each timeout doubles it, whatever arrives in between. The peer keeps one segment
-// behind a hole and says nothing about those that it has no room for.
+// TestBackoffFalls: the peer has neither SACK nor timestamps. It acknowledges bytes sent once after each timeout only
+// when two holes before them are filled, which takes longer than the RTO without back-off. The back-off must fall all
+// the same; otherwise each timeout would double it, whatever arrives in between. The peer keeps one segment behind a
+// hole, and sends no acknowledgement of segments for which it has no room.
 func TestBackoffFalls(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.MinRTO = 5 * ms
@@ -63,7 +63,7 @@ func TestBackoffFalls(t *testing.T) {
 		b.ack(i + 3)
 		b.want("the holes", append(again, b.resend()...), []int{i + 2, i + 3})
 		b.wait(11 * ms)
-		b.ack(i + 5) // i+3 was sent again, i+4 once, 33 ms ago
+		b.ack(i + 5) // i+3 was retransmitted, i+4 was sent once, 33 ms ago
 		b.send(i+6, i+9)
 		if n := b.s.rtt.shift; n > 1 {
 			t.Fatalf("RTO %d ms doubled %d times after %d segments arrived", b.s.rtt.rto/ms, n, i+5)
@@ -71,7 +71,7 @@ func TestBackoffFalls(t *testing.T) {
 	}
 }
 
-// TestRTO is RFC 6298, 2 and 5.
+// TestRTO checks RFC 6298, 2 and 5; the names of the checks are the rules of section 5.
 //
 //req:rfc9293-MUST-18 rfc6298-2.2-1 rfc6298-3-1 rfc6298-3-2 rfc6298-5.1-1
 func TestRTO(t *testing.T) {
@@ -113,7 +113,8 @@ func TestRTO(t *testing.T) {
 	b.want("bound", b.s.RTO(), DefaultMaxRTO)
 }
 
-// TestDelayedAckPeer: with a tiny minimum, one outstanding segment still waits for the peer's delayed acknowledgement.
+// TestDelayedAckPeer: even with a tiny MinRTO, the timer of a single outstanding segment leaves time for the peer's
+// delayed acknowledgement.
 func TestDelayedAckPeer(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.MinRTO = ms
@@ -136,8 +137,8 @@ func TestDelayedAckPeer(t *testing.T) {
 	b.want("MinRTO and the round trip", b.s.rtt.rto < 2*ms, true)
 }
 
-// TestTimerOfRetransmission: the first bytes that are missing, sent again, get the time of a new RTO; what
-// is sent again behind them leaves the timer as it is (RFC 6298, 5.1 starts it only when it does not run).
+// TestTimerOfRetransmission: the retransmission of the head restarts the timer with a new RTO. Retransmissions of later
+// records leave the timer unchanged (RFC 6298, 5.1 starts it only when it does not run).
 //
 //req:rfc6298-5-1 rfc8985-8-1
 func TestTimerOfRetransmission(t *testing.T) {
@@ -155,7 +156,7 @@ func TestTimerOfRetransmission(t *testing.T) {
 	}
 }
 
-// TestHeadFirst: after a timeout the head goes again first, also when others were taken for lost before it.
+// TestHeadFirst: after a timeout the head is retransmitted first, also if other records were marked lost before it.
 //
 //req:rfc6298-5.4-1
 func TestHeadFirst(t *testing.T) {
@@ -170,9 +171,9 @@ func TestHeadFirst(t *testing.T) {
 	}
 }
 
-// TestPatientPeer: a peer that delays each acknowledgement for as long as the timer waits, of a path so short that its
-// timestamps say nothing of the round trip, has few segments sent twice: a timeout that was spurious tells how long it
-// takes (RFC 4015, 3.6). Timestamps show it, or the report of a duplicate.
+// TestPatientPeer: a peer delays each acknowledgement by the RTO or more, on a path too short for a round trip sample
+// by timestamps. Timestamps or a DSACK show that the timeout was spurious, and the time since the transmission is then
+// used as a sample (RFC 4015, 3.6). So only the first few segments are sent twice.
 func TestPatientPeer(t *testing.T) {
 	for _, late := range []tick.Duration{0, 10 * tick.Microsecond, 100 * ms, 300 * ms, 1000 * ms} {
 		for _, m := range []Mode{RACK, NoSACK} {

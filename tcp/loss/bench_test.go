@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// steady is a sender in the middle of a transfer with window segments in flight.
+// steady is a sender in the middle of a transfer, with a constant number of segments in flight.
 type steady struct {
 	s    Sender
 	now  tick.Time
@@ -32,7 +32,7 @@ func (x *steady) send() {
 	x.s.Sent(seq.Of(x.s.Nxt(), x.size), Data, false, x.now)
 }
 
-// pair acknowledges two segments and sends two.
+// pair acknowledges two segments and sends two new ones.
 func (x *steady) pair() {
 	x.now = x.now.Add(tick.Microsecond)
 	x.una = x.una.Add(2 * x.size)
@@ -44,7 +44,7 @@ func (x *steady) pair() {
 	}
 }
 
-// loss loses one segment of n, gets its selective acknowledgements and repairs it.
+// loss loses the first of n segments. The others are selectively acknowledged, and the first is retransmitted.
 func (x *steady) loss(n int) {
 	hole := x.una
 	for i := 2; i <= n; i++ {
@@ -81,8 +81,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// TestHostileSACK: a peer that acknowledges every other segment in a huge window, again and again, costs no
-// more than the segments it names.
+// TestHostileSACK: a peer selectively acknowledges every other segment in a huge window, again and again. The work is
+// proportional to the newly acknowledged segments.
 func TestHostileSACK(t *testing.T) {
 	const window = 1 << 16
 	x := newSteady(window, Config{CC: cc.Config{Algorithm: cc.Reno}})
@@ -100,10 +100,10 @@ func TestHostileSACK(t *testing.T) {
 	if visits != window/2 || x.s.q.list[sacked].n != window/2 {
 		t.Fatalf("%d segments newly acknowledged, %d on the list", visits, x.s.q.list[sacked].n)
 	}
-	// One run over all of it now has to skip what is known, not to walk it: count the steps.
+	// A block over the whole window must skip the known records instead of walking over each: count the steps.
 	a := Ack{Ack: 0, NSACK: 1, SACK: [4]seq.Range{{Start: seq.Num(x.size), End: x.s.Nxt()}}}
 	x.s.Ack(&a, x.now)
-	for range 20 { // shortens the way
+	for range 20 { // each call shortens the links between records
 		x.s.q.skip(x.s.q.head + 1)
 	}
 	steps := 0

@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestMaxRecords: a source of tiny segments in a huge window is held up at maxRecords, and goes on once one of them is
-// acknowledged.
+// TestMaxRecords: with tiny segments in a huge window, Permit allows at most maxRecords outstanding ones. It allows
+// another one when a segment is acknowledged.
 func TestMaxRecords(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.s.cc.SetCwnd(cc.MaxWindow)
@@ -30,7 +30,8 @@ func TestMaxRecords(t *testing.T) {
 	b.want("taken", b.s.Nxt(), nxt.Add(1))
 }
 
-// TestNotSent: what is no new segment, or was not asked for again, changes nothing.
+// TestNotSent: Sent of a range that is not the next new segment changes nothing, nor does Retransmitted of one that
+// Retransmit did not return.
 func TestNotSent(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 4)
@@ -61,8 +62,8 @@ func TestNotSent(t *testing.T) {
 	b.want("counted", b.s.count.RetransmittedBytes, uint64(1000))
 }
 
-// TestPermit: a segment may exceed the window by less than itself, but only in a reduction that the window paces, or
-// with nothing in the network.
+// TestPermit: a segment may exceed the window by less than its own length, but only while a reduction paces the window,
+// or if nothing is in the network.
 //
 //req:rfc5681-3-1
 func TestPermit(t *testing.T) {
@@ -89,8 +90,8 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// TestTakeBack: of what had not left nothing stays: not the record, its counts, a path MTU probe or a tail loss probe
-// that it was.
+// TestTakeBack: TakeBack removes all traces of segments that were not transmitted: records, counts, and the state of a
+// path MTU probe or tail loss probe among them.
 func TestTakeBack(t *testing.T) {
 	for _, c := range []struct {
 		from             int // bytes from the first
@@ -121,7 +122,8 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestProbeOfNothing: when what was to be probed is taken back there is nothing to send, and no probe is wanted.
+// TestProbeOfNothing: if the only outstanding record is taken back when a probe is due, there is nothing to send, and
+// no probe is due any more.
 func TestProbeOfNothing(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 1)
@@ -133,7 +135,8 @@ func TestProbeOfNothing(t *testing.T) {
 	b.want("wanted", b.s.tlp.want, tlpNone)
 }
 
-// TestPartEnds: a record that went again in part is done with when the rest of it arrived all the same.
+// TestPartEnds: the retransmission of a record in parts ends when the whole record is acknowledged, cumulatively or
+// selectively.
 func TestPartEnds(t *testing.T) {
 	start := func() *bench {
 		b := newBench(t, conf(RACK), 100*ms)
@@ -160,8 +163,8 @@ func TestPartEnds(t *testing.T) {
 	b.want("acknowledged selectively", b.s.partial.on, false)
 }
 
-// TestPartOfSACKed: an acknowledgement ends inside a record that was acknowledged selectively: its bytes are not
-// delivered twice, and RFC 6675's sums, as invariants counts them, lose what they had of it.
+// TestPartOfSACKed: an acknowledgement ends inside a SACKed record. Its bytes do not count as delivered twice, and the
+// sums above and aboveN, which invariants checks, no longer include the acknowledged part.
 func TestPartOfSACKed(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK} {
 		b := newBench(t, conf(m), 100*ms)
@@ -173,7 +176,7 @@ func TestPartOfSACKed(t *testing.T) {
 			b.want("delivered", r.Delivered, c.delivered)
 			b.want("partial", b.s.count.PartialAcks, uint64(min(i+1, 2)))
 		}
-		b = newBench(t, conf(m), 100*ms) // judged before
+		b = newBench(t, conf(m), 100*ms) // lossMark is beyond the record
 		b.send(0, 8)
 		b.wait(100 * ms)
 		b.ack(0, b.segs(1, 8))
@@ -182,7 +185,7 @@ func TestPartOfSACKed(t *testing.T) {
 	}
 }
 
-// TestStateString is the names that Linux has for the states.
+// TestStateString checks the names of the states, which are Linux's.
 func TestStateString(t *testing.T) {
 	for st, want := range []string{"open", "disorder", "cwr", "recovery", "loss", "invalid"} {
 		if got := State(st).String(); got != want {

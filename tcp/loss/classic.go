@@ -1,8 +1,8 @@
 package loss
 
-// advanceMark is RFC 6675's IsLost for all records at once. A record is lost when three segments after it, or
-// more than two MSS of bytes, have been selectively acknowledged: since segments are known here, they are
-// counted instead of discontiguous ranges. lossMark moves only forward, so each record is judged once.
+// advanceMark applies RFC 6675's IsLost to all records at once. A record is lost when three segments after it, or more
+// than two MSS of bytes, are selectively acknowledged. The segments are known here, so advanceMark counts them instead
+// of the RFC's discontiguous ranges. lossMark moves only forward, so each record is judged once.
 func (s *Sender) advanceMark() {
 	for s.lossMark != s.q.tail && (s.above > (dupThresh-1)*s.mss || s.aboveN >= dupThresh) {
 		id := s.lossMark
@@ -19,8 +19,8 @@ func (s *Sender) advanceMark() {
 	}
 }
 
-// rescueRetransmit is rules 3 and 4 of RFC 6675's NextSeg, without new data: a hole that is not marked lost, else the
-// last record, once per recovery.
+// rescueRetransmit applies rules 3 and 4 of RFC 6675's NextSeg when there is no new data. It marks a record lost and
+// returns true: the first record in a hole that is not marked yet, else, once per recovery, the last record.
 func (s *Sender) rescueRetransmit() bool {
 	id := s.lossMark
 	for range reorderWalk {
@@ -43,8 +43,8 @@ func (s *Sender) rescueRetransmit() bool {
 	return true
 }
 
-// detectDups is RFC 6582: three duplicate acknowledgements, or in recovery an acknowledgement of a part, mean
-// that the head is lost.
+// detectDups marks the head lost by the rules of RFC 6582: after three duplicate acknowledgements, or in recovery after
+// a partial acknowledgement. If the head was sent in an MTU probe, all records of the probe are lost.
 func (s *Sender) detectDups() {
 	if s.q.len() == 0 || s.q.at(s.q.head).place != inFlight {
 		return

@@ -6,7 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestClockSince: an echo tells a round trip when it can be one of ours, from the beginning of the clock until now.
+// TestClockSince: an echo gives a round trip only if it is a possible timestamp of this side: between the start of the
+// clock and now.
 //
 //req:rfc7323-4.1-1
 func TestClockSince(t *testing.T) {

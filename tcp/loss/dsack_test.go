@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestDSACKForms is RFC 2883, 4: which first blocks report duplicates. Segments of 500 bytes, as there. Blocks of what
-// was not sent, or was sent long ago, are counted and not looked at.
+// TestDSACKForms checks which first blocks report duplicates, with the examples of RFC 2883, 4 and their segments of
+// 500 bytes. Invalid blocks, such as those of bytes that were not sent or were sent long ago, are counted and ignored.
 func TestDSACKForms(t *testing.T) {
 	at := func(from, to int) seq.Range { return seq.Range{Start: seq.Num(from), End: seq.Num(to)} }
 	for _, c := range []struct {

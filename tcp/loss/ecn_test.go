@@ -23,7 +23,8 @@ func TestECN(t *testing.T) {
 	b.want("ssthresh", b.s.Ssthresh(), 8000)
 	b.want("window", b.s.Cwnd(), 8000)
 	b.wait(100 * ms)
-	// The acknowledgement of everything reduces too: else a peer that answers each segment at once would echo for ever.
+	// An echo in the acknowledgement of all outstanding bytes reduces the window, too. Otherwise a peer that
+	// acknowledges each segment at once would never get CWR, and would echo for ever.
 	b.want("next window", b.input(Ack{Ack: b.s.Nxt(), ECE: true}).CWR, true)
 	b.want("state", b.s.State(), Open)
 	w := b.s.Cwnd()
@@ -31,8 +32,8 @@ func TestECN(t *testing.T) {
 	b.want("window", b.s.Cwnd(), w)
 }
 
-// TestECNOfLittle: a mark applies to the bytes in flight, even a single one. An echo without bytes in flight, as with
-// the peer's data, applies to no window: Linux, too, checks what was outstanding before.
+// TestECNOfLittle: an echo reduces the window even if only one byte is in flight. An echo while nothing is in flight,
+// as in a segment with the peer's data, does not. Linux checks the bytes in flight, too.
 func TestECNOfLittle(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.want("nothing", b.input(Ack{Ack: b.s.Una(), HasData: true, ECE: true}).CWR, false)
@@ -40,7 +41,7 @@ func TestECNOfLittle(t *testing.T) {
 	b.want("a byte", b.input(Ack{Ack: b.s.Una(), ECE: true}).CWR, true)
 }
 
-// TestAccECN: bytes reported as marked reduce once per window and feed DCTCP.
+// TestAccECN: reports of marked bytes reduce the window once per round trip, and DCTCP's alpha follows their share.
 func TestAccECN(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.CC.Algorithm = cc.DCTCP

@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Operations of the fuzzer's program: one byte, then operands.
+// Operations of the fuzzer's program. Each is one byte, followed by its operands.
 const (
 	opSend = iota
 	opResend
@@ -43,7 +43,7 @@ func play(t *testing.T, prog []byte) {
 	var s Sender
 	now := tick.Time(tick.Second)
 	s.Init(&cfg, start, now)
-	// A byte as an offset somewhere around what is outstanding.
+	// at makes a byte a sequence number in or near the outstanding bytes.
 	at := func() seq.Num {
 		b := next()
 		return s.Una().Add((b-20)*s.Outstanding()/200 + b%3 - 1)
@@ -110,14 +110,14 @@ func play(t *testing.T, prog []byte) {
 			t.Fatalf("step %d: %v", steps, err)
 		}
 	}
-	// Whatever happened, a peer that acknowledges all ends it.
+	// Whatever happened before, an acknowledgement of all bytes leaves nothing outstanding and no timer.
 	s.Ack(&Ack{Ack: s.Nxt()}, now)
 	if s.Outstanding() != 0 || s.Pipe() != 0 || s.Deadline() != tick.Never && !s.pace.blocked {
 		t.Fatalf("all acknowledged, but %+v, deadline %d", s.Info(now), s.Deadline())
 	}
 }
 
-// FuzzSender plays random sends, hostile acknowledgements and timers.
+// FuzzSender runs programs of sends, hostile acknowledgements and timers; see play.
 //
 //req:rfc6675-4-1 rfc6675-4-4
 func FuzzSender(f *testing.F) {

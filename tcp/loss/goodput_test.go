@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/goodput.golden again")
 
-// goodput returns the mean over seeds of bytes per second, and the share of bytes sent more than once.
+// goodput returns the mean rate in bytes per second over all seeds, and the retransmitted bytes as a share of total.
 func goodput(t *testing.T, cfg Config, p path, total int) (rate, again float64) {
 	const seeds = 3
 	for seed := range uint64(seeds) {
@@ -32,8 +32,8 @@ func goodput(t *testing.T, cfg Config, p path, total int) (rate, again float64) 
 	return rate, again
 }
 
-// TestGoodput compares goodput over loss and round trip with the committed table: a change of recovery or
-// congestion control is a diff.
+// TestGoodput compares the goodput for combinations of loss and round trip with the committed table, so that a change
+// of recovery or congestion control shows as a difference.
 func TestGoodput(t *testing.T) {
 	const mss, rate = 1448, 12_500_000
 	type cell struct{ rate, again float64 }
@@ -89,7 +89,7 @@ func TestGoodput(t *testing.T) {
 	if d := cmp.Diff(string(want), out.String()); d != "" {
 		t.Errorf("goodput changed; if it is meant, run with -update and look at the diff:\n%s", d)
 	}
-	// What must hold whatever the table says.
+	// These must hold for any table.
 	at := func(name string, rtt tick.Duration, loss float64) cell {
 		return table[fmt.Sprintf("%s %v %v", name, rtt, loss)]
 	}

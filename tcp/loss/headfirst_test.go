@@ -2,8 +2,8 @@ package loss
 
 import "testing"
 
-// TestHeadGoesFirst: after a timeout lost records go in the order of the stream, also if a later one was lost twice
-// before, first as a tail loss probe. A peer that has no room keeps no other record than the head.
+// TestHeadGoesFirst: after a timeout lost records are retransmitted in the order of the stream, also if a later one was
+// lost twice before, the second time as a tail loss probe. A peer without buffer space can keep only the head.
 func TestHeadGoesFirst(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.NoFRTO = true

@@ -14,8 +14,8 @@ func (s *Sender) RTTVar() tick.Duration { return s.rtt.rttvar() }
 // RTO returns the retransmission timeout with its back-off.
 func (s *Sender) RTO() tick.Duration { return s.timeout() }
 
-// Overdue returns the RTO without back-off and the time of the last transmission of the first unacknowledged record. It
-// returns false unless the RTO is backed off.
+// Overdue returns the RTO without back-off and the time of the last transmission of the first unacknowledged record. ok
+// is false unless data is outstanding and the RTO is backed off.
 func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
 	if s.rtt.shift == 0 || s.q.len() == 0 {
 		return 0, 0, false
@@ -27,7 +27,7 @@ func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
 func (s *Sender) Backoff() int { return s.rtt.retries }
 
 // StalledSince returns the time of the first timeout that Backoff counts, the start of the user timeout (RFC 5482; RFC
-// 9293, 3.8.3), and false without one.
+// 9293, 3.8.3). It returns false if Backoff is 0.
 func (s *Sender) StalledSince() (tick.Time, bool) { return s.rtt.stalled, s.rtt.retries > 0 }
 
 // State returns the state of recovery.
@@ -62,7 +62,8 @@ func (st State) String() string {
 	return "invalid"
 }
 
-// Transmissions returns the number of transmissions of the records that end at or before to, at most most.
+// Transmissions returns how often the outstanding records that end at or before to were transmitted in total, but at
+// most most.
 func (s *Sender) Transmissions(to seq.Num, most int) (n int) {
 	for id := s.q.head; id != s.q.tail && n < most && s.q.at(id).end().LessEq(to); id++ {
 		n += int(s.q.at(id).transmissions)

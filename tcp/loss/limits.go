@@ -4,15 +4,15 @@ import "xwarp/tcp/tick"
 
 // Limits, each with the attack or exhaustion that it stops.
 const (
-	// segments outstanding: 32 MiB of records, against a source of tiny segments in a huge window
+	// maximum of outstanding segments, 32 MiB of records: a program may send tiny segments into a huge window
 	maxRecords   = 1 << 20
 	firstRecords = 64   // capacity of a new ring
-	keptRecords  = 4096 // a larger ring is not kept for the next connection
-	// records looked at past the last lost one per acknowledgement: bounds the work on hostile SACK
+	keptRecords  = 4096 // a ring with more records is not kept for the next connection
+	// records that one acknowledgement examines without finding them lost: limits the work that hostile SACKs cause
 	reorderWalk = 32
 	maxBackoff  = 16 // doublings of the RTO; MaxRTO bounds the result earlier
-	// quarters of the least round trip in the reordering window, before SRTT bounds it: no product overflows, however
-	// long a peer reports duplicates
+	// maximum of the reordering window in quarters of the least round trip, before SRTT bounds the window: no product
+	// overflows, however many duplicates a peer reports
 	maxReorderMult = 1 << 10
 )
 
@@ -24,14 +24,15 @@ const (
 	DefaultMaxAckDelay = 50 * tick.Millisecond  // widespread stacks delay by at most 40 ms
 	handshakeLostRTO   = 3 * tick.Second        // RFC 6298, 5.7
 	ptoWithoutRTT      = tick.Second            // RFC 8985, 7.2
-	// two round trips of some us are less than a peer's thread may wait for its processor
+	// minimum PTO: a peer's thread may wait longer for its processor than two round trips of some us
 	ptoFloor    = tick.Millisecond
-	renegeWait  = 10 * tick.Millisecond // patience before the SACKs of a reneging peer are dropped
+	renegeWait  = 10 * tick.Millisecond // minimum wait before the SACKs of a peer that seems to renege are dropped
 	minRTTHalf  = 150 * tick.Second     // half the window of the least round trip (RFC 8985, 6.2 step 1)
-	pacingBurst = 2                     // segments that may leave ahead of the pacing rate
-	// the same as a time; shorter round trips are not paced: a timer costs more than the burst does harm
+	pacingBurst = 2                     // segments that may be sent ahead of the pacing rate
+	// time of sending that may be ahead of the pacing rate. Shorter round trips are not paced: the timer would cost
+	// more than the burst harms
 	pacingQuantum = tick.Millisecond
-	pacingFree    = 10 // segments of a connection that are not paced: the initial window
+	pacingFree    = 10 // the first segments of a connection, the initial window, are not paced
 )
 
 const (

@@ -1,9 +1,9 @@
 // Package loss keeps the send state of TCP: one record per segment, the round trip estimate and the retransmission
 // timers. It decides which segments to retransmit and when new ones may be sent.
 //
-// Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise.
-// Recovery is paced by proportional rate reduction (RFC 9937). What turns out to be spurious is undone (RFC
-// 2883, 4015, 5682). The window itself comes from package cc.
+// Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise. Recovery is
+// paced by proportional rate reduction (RFC 9937). A recovery that turns out to be spurious is undone (RFC 2883, 4015,
+// 5682). The window itself comes from package cc.
 //
 // The caller's transmit loop:
 //
@@ -32,7 +32,7 @@ type Kind uint8
 
 const (
 	Data Kind = iota
-	FIN       // data, possibly none, and then a FIN: the last number of the range
+	FIN       // data, possibly none, and then a FIN, which is the last number of the range
 )
 
 // Mode is the method of loss detection.
@@ -50,7 +50,7 @@ type State uint8
 const (
 	Open     State = iota
 	Disorder       // segments arrived out of order, none is marked lost
-	CWR            // the window shrinks after a congestion mark
+	CWR            // the window shrinks after a congestion mark, or a loss that a tail loss probe repaired
 	Recovery       // fast recovery
 	Loss           // after a retransmission timeout
 )
@@ -95,20 +95,20 @@ type Ack struct {
 type Result struct {
 	NewlyAcked int           // bytes (and FIN) that Una moved over
 	Delivered  int           // bytes newly known to have arrived, by cumulative or selective acknowledgement
-	RTT        tick.Duration // round trip sample taken, 0 for none
+	RTT        tick.Duration // round trip sample, 0 for none
 	FINAcked   bool
 	DupAck     bool
 	DSACK      bool // the peer reports duplicate bytes
 	CWR        bool // the window was reduced for ECN: set CWR on the next new data segment (RFC 3168, 6.1.2)
 	Undone     bool // a spurious reduction was undone
-	Reneged    bool // the peer discarded bytes that it had SACKed
+	Reneged    bool // the peer seems to have discarded bytes that it had SACKed: the first record is SACKed
 }
 
 // Tx is a record to retransmit.
 type Tx struct {
 	seq.Range
 	Kind Kind
-	TLP  bool // a tail loss probe: sent although the window may be full
+	TLP  bool // a tail loss probe: must be sent even if the window is full
 }
 
 // Expired is the set of timers that were due in Expire.
@@ -116,9 +116,9 @@ type Expired uint8
 
 const (
 	ExpiredRTO Expired = 1 << iota // retransmission timeout: the head record is lost
-	// tail loss probe: one new segment if there is one, else Retransmit gives the last record
+	// tail loss probe: send one new segment if there is one, else Retransmit returns the last record
 	ExpiredTLP
-	ExpiredReorder // reordering settled
+	ExpiredReorder // the time that RACK allows for reordering is over
 	ExpiredPacing  // the pacing gap is over
 )
 
@@ -137,7 +137,7 @@ type Counters struct {
 	UndoEifel          uint64
 	UndoFRTO           uint64
 	Reneged            uint64
-	InvalidSACK        uint64 // blocks with numbers that were not sent
+	InvalidSACK        uint64 // SACK blocks with numbers that were not sent
 	ECNReductions      uint64
 	LostRetransmits    uint64
 	PartialAcks        uint64 // acknowledgements that ended inside a record

@@ -2,7 +2,8 @@ package loss
 
 import "testing"
 
-// TestNewReno is RFC 6582, 3.2: three duplicates, partial acknowledgements, and no second recovery for old ones.
+// TestNewReno checks RFC 6582, 3.2: recovery after three duplicate acknowledgements, retransmission after a partial
+// acknowledgement, and no second recovery for duplicates of old ones.
 //
 //req:rfc5681-3.2-3 rfc5681-3.2-7 rfc5681-3.2-8 rfc5681-3.2-10 rfc5681-3.2-11 rfc8985-4-1
 func TestNewReno(t *testing.T) {
@@ -34,15 +35,15 @@ func TestNewReno(t *testing.T) {
 		b.ack(nxt)
 	}
 	b.want("old duplicates", b.s.State(), Disorder)
-	// A window update is no duplicate, nor is a segment with data.
+	// A window update is not a duplicate acknowledgement, nor is a segment with data.
 	d := b.s.dups
 	b.input(Ack{Ack: b.s.Una(), WindowChanged: true})
 	b.input(Ack{Ack: b.s.Una(), HasData: true})
 	b.want("duplicates", b.s.dups, d)
 }
 
-// TestDuplicate is RFC 5681, 2: an acknowledgement is a duplicate when something is outstanding, and it has neither
-// bytes nor another window.
+// TestDuplicate checks RFC 5681, 2: an acknowledgement of nothing new is a duplicate if data is outstanding, and if it
+// carries neither data nor a changed window.
 //
 //req:rfc6675-6-1
 func TestDuplicate(t *testing.T) {
@@ -60,8 +61,8 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
-// TestDuplicatesCounted: what a duplicate acknowledgement counted as delivered is not counted again, and
-// nothing else is taken back.
+// TestDuplicatesCounted: without SACK, a duplicate acknowledgement counts one segment as delivered. A later cumulative
+// acknowledgement counts the rest of its bytes.
 func TestDuplicatesCounted(t *testing.T) {
 	for _, c := range []struct {
 		what            string

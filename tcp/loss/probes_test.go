@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// probed has three segments outstanding of which the last went again as a probe.
+// probed returns a bench with three outstanding segments. The last was retransmitted as a tail loss probe.
 func probed(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, conf(RACK), 100*ms)
@@ -20,7 +20,8 @@ func probed(t *testing.T) *bench {
 	return b
 }
 
-// TestProbeAnswers is RFC 8985, 7.4.2: what ends a probe that went again, and what it then was.
+// TestProbeAnswers checks RFC 8985, 7.4.2: which acknowledgements end the episode of a retransmitted probe, and whether
+// the probe counts as spurious.
 //
 //req:rfc8985-7.4-1 rfc8985-7.4-3
 func TestProbeAnswers(t *testing.T) {
@@ -55,8 +56,8 @@ func TestProbeAnswers(t *testing.T) {
 	}
 }
 
-// TestProbeNotWanted: what an acknowledgement tells between the timer and the probe makes it needless, and one that
-// tells nothing does not.
+// TestProbeNotWanted: an acknowledgement of new bytes, cumulative or selective, between the expiry of the timer and the
+// probe cancels the probe. Other acknowledgements do not.
 //
 //req:rfc8985-7.3-1
 func TestProbeNotWanted(t *testing.T) {
@@ -83,8 +84,8 @@ func TestProbeNotWanted(t *testing.T) {
 	}
 }
 
-// TestProbeRepairedAll is RFC 8985, 7.4.2: a loss that a probe repaired is congestion, also when all that followed is
-// acknowledged with it, and nothing is left to pace the reduction by.
+// TestProbeRepairedAll checks RFC 8985, 7.4.2: a loss that a probe repaired is a sign of congestion, also if all later
+// bytes are acknowledged with it, so that no acknowledgement is left to pace the reduction.
 //
 //req:rfc8985-7.4-2
 func TestProbeRepairedAll(t *testing.T) {
@@ -99,8 +100,8 @@ func TestProbeRepairedAll(t *testing.T) {
 	b.want("probe", b.s.tlp.inFlight, false)
 }
 
-// TestProbeTimer is RFC 8985, 7.2: two round trips, but a millisecond at least, and the peer's delay where one segment
-// is outstanding; a second before the first round trip; never behind the retransmission timer.
+// TestProbeTimer checks RFC 8985, 7.2: the probe timer is two round trips, at least a millisecond, plus MaxAckDelay if
+// one segment is outstanding. It is one second before the first sample, and never later than the retransmission timer.
 //
 //req:rfc8985-7.2-1 rfc8985-7.2-2 rfc8985-7.3-5 rfc8985-8-1
 func TestProbeTimer(t *testing.T) {
@@ -140,8 +141,8 @@ func TestProbeTimer(t *testing.T) {
 	}
 }
 
-// TestProbeNotArmed is RFC 8985, 7.2: no probe while something is repaired or acknowledged selectively, nor a second
-// one before a round trip was measured.
+// TestProbeNotArmed checks RFC 8985, 7.2: the probe timer is off during recovery, while records are SACKed, while a
+// probe is due or in flight, and after a probe until the next round trip sample.
 //
 //req:rfc8985-7.2-1 rfc8985-7.3-1
 func TestProbeNotArmed(t *testing.T) {
@@ -168,7 +169,7 @@ func TestProbeNotArmed(t *testing.T) {
 	}
 }
 
-// TestProportionalRate is RFC 9937, 6: what may be sent beyond the pipe on one acknowledgement.
+// TestProportionalRate checks RFC 9937, 6: how many bytes beyond the pipe may be sent after one acknowledgement.
 //
 //req:rfc8985-9.3-3
 func TestProportionalRate(t *testing.T) {
@@ -215,7 +216,7 @@ func TestProportionalRate(t *testing.T) {
 	}
 }
 
-// TestPaceBurst: a timer holds the rate; two segments, or what a millisecond allows, may leave ahead of it.
+// TestPaceBurst: two segments, or the bytes of a millisecond at the pacing rate, may be sent ahead of the rate.
 func TestPaceBurst(t *testing.T) {
 	now := tick.Time(10 * tick.Second)
 	for _, c := range []struct {
@@ -235,7 +236,8 @@ func TestPaceBurst(t *testing.T) {
 	}
 }
 
-// TestPacedFrom: the segments of the initial window are not paced, nor is a round trip below a millisecond.
+// TestPacedFrom: the segments of the initial window are not paced, nor are connections with a round trip below a
+// millisecond.
 func TestPacedFrom(t *testing.T) {
 	for _, c := range []struct {
 		rtt   tick.Duration

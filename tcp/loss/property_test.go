@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPaths sends over every kind of bad path with every mode and algorithm: all arrives, boundaries hold,
-// nothing storms.
+// TestPaths sends over several kinds of bad paths with every mode and algorithm: all bytes arrive, records keep their
+// boundaries, and the number of retransmissions is limited.
 func TestPaths(t *testing.T) {
 	const mss = 1448
 	rtt := tick.Millisecond
@@ -47,8 +47,8 @@ func TestPaths(t *testing.T) {
 							t.Fatalf("seed %d: %v", seed, err)
 						}
 						i := m.s.Info(m.now)
-						// Each loss costs a few segments at most; without SACK and after timeouts a window
-						// may go twice.
+						// Each loss causes a few retransmissions at most; without SACK and after timeouts, a window may
+						// be sent twice.
 						if limit := int(float64(m.total)*(1+4*p.loss+3*p.reorder+2*p.ackLoss)) +
 							300*mss; m.tx > limit {
 							t.Errorf("seed %d: %d bytes sent for %d: %+v", seed, m.tx, m.total,

@@ -56,7 +56,7 @@ func (k *rack) onDSACK(s *Sender) (widened bool) {
 	return true
 }
 
-// onRecovered counts a recovery without DSACK.
+// onRecovered counts a recovery without DSACK. After reorderPersist of them the reordering window is reset.
 func (k *rack) onRecovered() {
 	if k.persist > 0 {
 		k.persist--
@@ -66,7 +66,7 @@ func (k *rack) onRecovered() {
 	}
 }
 
-// reorderWindow is RACK_update_reo_wnd's result.
+// reorderWindow returns the reordering window, as RFC 8985's RACK_update_reo_wnd computes it.
 func (s *Sender) reorderWindow() tick.Duration {
 	if !s.rack.reorderingSeen && (s.state >= Recovery || s.q.list[sacked].n >= dupThresh) {
 		return 0
@@ -86,9 +86,10 @@ func (s *Sender) detect(now tick.Time) {
 	}
 }
 
-// detectRACK is step 5 of RFC 8985, 6.2. Records in flight are ordered by the time sent, so the walk ends at the first
-// that was sent after RACK.segment. Records sent before it, and not yet due, move the timer to the latest of their due
-// times, so that one expiry judges all of them. After reorderWalk such records the walk ends as well.
+// detectRACK marks lost records by step 5 of RFC 8985, 6.2. Records in flight are ordered by the time sent, so the walk
+// ends at the first that was sent after RACK.segment. Records sent before it, and not yet due, move the timer to the
+// latest of their due times, so that one expiry judges all of them. After reorderWalk such records the walk ends as
+// well.
 func (s *Sender) detectRACK(now tick.Time) {
 	s.timers.reorder = tick.Never
 	if !s.rack.ok {
@@ -113,7 +114,7 @@ func (s *Sender) walkRACK(now tick.Time) {
 		}
 		due := r.sent.Add(wait)
 		switch {
-		case r.sent == s.rack.sent && !r.end().Less(s.rack.end): // not sent before it, by RACK_sent_after
+		case r.sent == s.rack.sent && !r.end().Less(s.rack.end): // not sent before RACK.segment, by RACK_sent_after
 			walked++
 		case due <= now:
 			s.markLost(id)

@@ -2,22 +2,23 @@ package loss
 
 import "xwarp/tcp/tick"
 
-// prr is proportional rate reduction (RFC 9937, 6): it spreads the reduction of the window over the
+// prr is the state of proportional rate reduction (RFC 9937, 6), which spreads the reduction of the window over the
 // acknowledgements of one round trip.
 type prr struct {
 	delivered int // bytes delivered since recovery began
-	out       int // bytes sent since
-	flight    int // RecoverFS: bytes not known to have arrived when it began
+	out       int // bytes sent since then
+	flight    int // RecoverFS: bytes not known to have arrived when recovery began
 }
 
-// enterRecovery reacts to newly found losses.
+// enterRecovery reacts to newly found losses: it enters fast recovery, or reduces the window again if a retransmission
+// was lost.
 func (s *Sender) enterRecovery(now tick.Time) {
 	switch s.state {
 	case Loss:
 		return
 	case Recovery:
-		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if it left after the
-		// reaction to the first.
+		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if that was sent after the
+		// reaction to the first sign.
 		if s.ev.lostAgain {
 			s.cc.OnLoss(s.Pipe() + s.q.list[lost].bytes + s.q.list[lostAgain].bytes)
 			s.beginReduction(now)
@@ -73,7 +74,7 @@ func (s *Sender) beginReduction(now tick.Time) {
 }
 
 // reduceWindow is PRR's work on one acknowledgement: the window becomes the pipe plus the bytes that may be sent now.
-// safe says that Una advanced and no loss was found.
+// safe reports that Una advanced and no loss was found.
 func (s *Sender) reduceWindow(delivered int, safe bool) {
 	p, pipe, target := &s.prr, s.Pipe(), s.cc.Ssthresh()
 	if delivered <= 0 && !s.ev.newlyLost && !s.ev.cwr {
@@ -107,7 +108,7 @@ func (s *Sender) checkExit() {
 }
 
 func (s *Sender) leaveRecovery() {
-	s.ev.exited = s.state != Loss // there the window grows with each acknowledgement, and with this one
+	s.ev.exited = s.state != Loss // in Loss the window grows with each acknowledgement, also with this one
 	if s.state != Loss {
 		w := s.cc.Ssthresh()
 		if s.mode == NoSACK {

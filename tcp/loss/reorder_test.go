@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// recovery loses the first of five new segments and has the others acknowledged selectively.
+// recovery sends five segments, of which the first is lost and the others are SACKed, and completes the recovery.
 func (b *bench) recovery() {
 	b.Helper()
 	i := b.s.Nxt().Diff(b.base) / b.size
@@ -21,11 +21,11 @@ func (b *bench) recovery() {
 	b.want("state", b.s.State(), Open)
 }
 
-// quarters is the reordering window in quarters of a round trip of 40 ms.
+// quarters returns the reordering window in quarters of a round trip of 40 ms.
 func (b *bench) quarters() int { return int(b.s.reorderWindow() / (10 * ms)) }
 
-// TestReorderPersist is RFC 8985, 6.2 step 4: what a DSACK added to the reordering window lasts for 16 recoveries
-// without another one, fast or by timeout.
+// TestReorderPersist checks RFC 8985, 6.2 step 4: a reordering window that DSACKs widened lasts for 16 recoveries
+// without another DSACK, after fast retransmit or timeout.
 //
 //req:rfc8985-4-4
 func TestReorderPersist(t *testing.T) {
@@ -57,15 +57,15 @@ func TestReorderPersist(t *testing.T) {
 	b.want("after 16", b.quarters(), 1)
 }
 
-// TestReorderRound is RFC 8985, 6.2 step 4: a round ends when all is acknowledged that was sent when it began. The
-// window is at most SRTT, the multiple at most maxReorderMult. Of reports beyond the number of retransmissions none
-// comes from one.
+// TestReorderRound checks RFC 8985, 6.2 step 4: a DSACK round ends when all bytes sent before its start are
+// acknowledged. The reordering window is at most SRTT, and the multiple at most maxReorderMult. If there are more
+// DSACKs than retransmissions, the network duplicates segments, and the DSACKs do not count.
 //
 //req:rfc8985-3.3-4
 func TestReorderRound(t *testing.T) {
 	b := newBench(t, conf(RACK), 40*ms)
 	b.recovery()
-	b.s.count.Retransmitted = 3 // as many as there will be reports
+	b.s.count.Retransmitted = 3 // as many as there will be DSACKs
 	b.send(5, 7)
 	b.ack(5, b.seg(0))
 	b.want("first", b.s.rack.mult, 2)
@@ -97,8 +97,8 @@ func TestReorderRound(t *testing.T) {
 	}
 }
 
-// TestReorderAtEnd is RFC 8985, 6.2 step 4: a DSACK counts in the very acknowledgement that ends a round, or a
-// recovery, which is none without DSACK then.
+// TestReorderAtEnd checks RFC 8985, 6.2 step 4: a DSACK in the acknowledgement that ends a round belongs to the next
+// round. A DSACK in the acknowledgement that ends a recovery makes it a recovery with DSACK.
 //
 //req:rfc8985-4-4
 func TestReorderAtEnd(t *testing.T) {
@@ -127,8 +127,8 @@ func TestReorderAtEnd(t *testing.T) {
 	b.want("recoveries left", b.s.rack.persist, reorderPersist)
 }
 
-// TestReorderWindowOfNone is RFC 8985, 6.2 step 4: as long as no reordering was seen there is no window in recovery,
-// nor once three segments were acknowledged selectively.
+// TestReorderWindowOfNone checks RFC 8985, 6.2 step 4: until reordering is seen, the reordering window is 0 in
+// recovery, and once three segments are SACKed.
 //
 //req:rfc8985-3.3-1
 func TestReorderWindowOfNone(t *testing.T) {

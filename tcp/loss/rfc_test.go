@@ -13,7 +13,7 @@ import (
 
 const ms = tick.Millisecond
 
-// bench drives a Sender by hand. Segment i has the bytes base+i*size to base+(i+1)*size.
+// bench drives a Sender step by step. Segment i has the bytes from base+i*size up to but not including base+(i+1)*size.
 type bench struct {
 	*testing.T
 	s    Sender
@@ -43,7 +43,7 @@ func (b *bench) segs(from, to int) seq.Range {
 	return seq.Range{Start: b.seg(from).Start, End: b.seg(to).Start}
 }
 
-// send sends the new segments from..to-1 whatever the window says.
+// send sends the new segments from up to to-1, regardless of the window.
 func (b *bench) send(from, to int) {
 	b.Helper()
 	for i := from; i < to; i++ {
@@ -73,7 +73,7 @@ func (b *bench) input(a Ack, sacks ...seq.Range) Result {
 	return r
 }
 
-// resend sends again all that the sender wants, and returns the segments' numbers.
+// resend retransmits all records that the sender returns, and returns the indexes of the segments.
 func (b *bench) resend() (out []int) {
 	for range 1000 {
 		tx, ok := b.s.Retransmit(b.now)
@@ -86,7 +86,7 @@ func (b *bench) resend() (out []int) {
 	return out
 }
 
-// fresh sends as many new segments as are permitted, and returns how many.
+// fresh sends as many new segments as Permit allows, and returns their number.
 func (b *bench) fresh() (n int) {
 	for ; n < 1000 && b.s.Permit(b.now) > 0; n++ {
 		b.s.Sent(seq.Of(b.s.Nxt(), b.size), Data, false, b.now)
@@ -103,7 +103,7 @@ func (b *bench) want(what string, got, want any) {
 	}
 }
 
-// expire goes to the deadline and checks what it was for.
+// expire advances the time to the deadline, and checks which timers expire.
 func (b *bench) expire(want Expired) {
 	b.Helper()
 	b.now = b.s.Deadline()
@@ -119,7 +119,8 @@ func conf(m Mode) Config {
 	return Config{Mode: m, CC: cc.Config{MSS: 1000, Algorithm: cc.Reno}}
 }
 
-// TestRACKFigure1 is RFC 8985, 3.4: the probe, the tail found by RACK, and a lost retransmission.
+// TestRACKFigure1 is the example of RFC 8985, 3.4: a tail loss probe, losses of the tail that RACK finds, and a lost
+// retransmission.
 //
 //req:rfc5681-4.3-4 rfc8985-4-3 rfc8985-6.2-2 rfc8985-6.2-3 rfc8985-7.3-4 rfc8985-9.3-1 rfc8985-9.3-4
 func TestRACKFigure1(t *testing.T) {
@@ -161,9 +162,9 @@ func (b *bench) expireUntilLost(i int) {
 	b.want("5c, second", b.resend(), []int{i})
 }
 
-// TestLostInOrder is RFC 6675, section 4, NextSeg (1): of what is lost the first in the stream goes again first, also
-// when the last one was sent again before. A peer that reports the bytes in front of a FIN, and not the FIN, never
-// reports the last record: it would take the window of each recovery.
+// TestLostInOrder checks RFC 6675, section 4, NextSeg (1): lost records are retransmitted in the order of the stream,
+// also if the last one was retransmitted before. A peer that SACKs the bytes before a FIN but not the FIN never SACKs
+// the whole last record. If that came first, its retransmission would use up the window in each recovery.
 //
 //req:rfc6675-4-5
 func TestLostInOrder(t *testing.T) {
@@ -181,7 +182,7 @@ func TestLostInOrder(t *testing.T) {
 	b.want("in order", b.resend(), []int{1, 2})
 }
 
-// TestRACKTimeout is RFC 8985, 3.5: segments sent just before the timeout are not taken for lost.
+// TestRACKTimeout checks RFC 8985, 3.5: segments sent just before the timeout are not marked lost.
 //
 //req:rfc8985-6.3-1
 func TestRACKTimeout(t *testing.T) {
@@ -208,8 +209,8 @@ func TestRACKTimeout(t *testing.T) {
 	b.want("in flight", b.s.Pipe(), 2000)
 }
 
-// TestReorderWindow is RFC 8985, 6.2 steps 3 and 4: reordering seen opens a window of a quarter of the least
-// round trip, a DSACK widens it.
+// TestReorderWindow checks RFC 8985, 6.2 steps 3 and 4: once reordering is seen, the reordering window is a quarter of
+// the least round trip, and a DSACK widens it.
 //
 //req:rfc8985-3.3-2 rfc8985-3.3-3 rfc8985-6.2-2
 func TestReorderWindow(t *testing.T) {
@@ -235,7 +236,8 @@ func TestReorderWindow(t *testing.T) {
 	b.want("undone", b.s.count.UndoDSACK, uint64(1))
 }
 
-// TestNextSeg is RFC 6675, 5: entry by bytes and by segments, retransmission in order, rescue.
+// TestNextSeg checks RFC 6675, 5: recovery begins by bytes or by segments above a hole, retransmissions are in order,
+// and a rescue retransmission follows.
 //
 //req:rfc5681-3.2-6 rfc6675-4-3 rfc6675-4-4 rfc6675-4-5 rfc6675-4-6 rfc6675-4-7 rfc6675-4-8 rfc6675-5-2 rfc6675-5-3
 func TestNextSeg(t *testing.T) {
@@ -269,7 +271,8 @@ func TestNextSeg(t *testing.T) {
 	b.want("window", b.s.Cwnd(), b.s.Ssthresh())
 }
 
-// TestIsLostSmallSegments: three small segments above are enough, although their bytes are not.
+// TestIsLostSmallSegments: a record is lost when three small segments above it are SACKed, although their bytes are
+// fewer than two MSS.
 //
 //req:rfc6675-4-3
 func TestIsLostSmallSegments(t *testing.T) {
@@ -283,7 +286,7 @@ func TestIsLostSmallSegments(t *testing.T) {
 	b.want("lost", b.resend(), []int{0})
 }
 
-// TestSACKCase2And3 is RFC 2018, 7: the scoreboard after each acknowledgement of the examples.
+// TestSACKCase2And3 checks the SACKed bytes after each acknowledgement of the examples in RFC 2018, 7.
 //
 //req:rfc6675-4-1 rfc6675-5-1 rfc6675-5-4 rfc8985-4-2
 func TestSACKCase2And3(t *testing.T) {
@@ -315,8 +318,8 @@ func TestSACKCase2And3(t *testing.T) {
 	c.want("outstanding", c.s.Outstanding(), 1500)
 }
 
-// TestPRR is RFC 9937's first example: a window of 20 segments, one lost, ssthresh half: one segment for
-// every two that arrive, and the window ends at ssthresh.
+// TestPRR is RFC 9937's first example: one segment of a window of 20 is lost, and ssthresh is half of the window. One
+// segment is sent for every two that arrive, and the window ends at ssthresh.
 //
 //req:rfc5681-3.2-9 rfc5681-3.2-10 rfc5681-3.2-11 rfc5681-4.3-2 rfc5681-4.3-3 rfc6675-5-5 rfc8985-9.3-2
 //req:rfc8985-9.3-3
@@ -341,8 +344,9 @@ func TestPRR(t *testing.T) {
 	b.want("window is ssthresh", b.s.Cwnd(), 10000)
 }
 
-// TestReductionInBatch: a batch of acknowledgements ends with a loss, and nothing could be sent between them.
-// The reduction starts from the window that was full, not from what the first ones left of it.
+// TestReductionInBatch: a batch of acknowledgements ends with a loss, and nothing could be sent between them. The
+// reduction starts from the full window, not from the bytes that are outstanding after the first acknowledgements of
+// the batch.
 //
 //req:rfc5681-4.3-1
 func TestReductionInBatch(t *testing.T) {
@@ -357,7 +361,7 @@ func TestReductionInBatch(t *testing.T) {
 	}
 }
 
-// TestReductionAppLimited: the window was not full, so the reduction starts from what was really outstanding.
+// TestReductionAppLimited: the window was not full, so the reduction starts from the outstanding bytes.
 //
 //req:rfc5681-3.2-7
 func TestReductionAppLimited(t *testing.T) {
@@ -375,7 +379,8 @@ func TestReductionAppLimited(t *testing.T) {
 	b.want("half of what was outstanding", b.s.cc.Ssthresh(), 2500)
 }
 
-// TestMTUProbeLoss: a lost path MTU probe is sent again in its records, and the window stays; a loss beside it counts.
+// TestMTUProbeLoss: the records of a lost path MTU probe are retransmitted, and the window stays. The loss of another
+// segment still reduces the window.
 func TestMTUProbeLoss(t *testing.T) {
 	for _, mode := range []Mode{RACK, SACK, NoSACK} {
 		b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}, Mode: mode}, 20*ms)
@@ -406,8 +411,8 @@ func TestMTUProbeLoss(t *testing.T) {
 	b.want("state", b.s.State(), Recovery)
 }
 
-// TestPacing: behind the initial window new segments leave a few at a time, at 1.2 windows for each round
-// trip, and never block one shorter than a millisecond.
+// TestPacing: after the initial window, new segments are sent a few at a time, spread over the round trip. With a round
+// trip below a millisecond they are not paced.
 func TestPacing(t *testing.T) {
 	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 10}, Pacing: true}, 100*ms)
 	b.want("initial window", b.fresh(), 10)
@@ -439,9 +444,9 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// TestLoneTimeout: a lone segment times out. Its acknowledgement doubles the loss window (RFC 5681, 3.1);
-// ssthresh is half of what was outstanding, but two segments (4), or with CUBIC 0.7 of the window, which
-// nothing had filled (RFC 9438, 4.6).
+// TestLoneTimeout: a single outstanding segment times out. Its acknowledgement doubles the loss window (RFC 5681, 3.1).
+// With Reno, ssthresh is half of the outstanding bytes, but at least two segments (equation 4). With CUBIC it is 0.7 of
+// the window, although the segment did not fill it (RFC 9438, 4.6).
 //
 //req:rfc5681-3.1-10
 func TestLoneTimeout(t *testing.T) {
@@ -463,7 +468,7 @@ func TestLoneTimeout(t *testing.T) {
 	}
 }
 
-// TestDSACKOnceARound is RFC 8985, 6.2 step 4: DSACKs widen the reordering window once per round trip.
+// TestDSACKOnceARound checks RFC 8985, 6.2 step 4: DSACKs widen the reordering window once per round trip.
 //
 //req:rfc8985-3.3-3
 func TestDSACKOnceARound(t *testing.T) {

@@ -8,35 +8,36 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// place is which list a record is on. Each outstanding record is in exactly one place.
+// place is the list that an outstanding record is on. Each record is on exactly one.
 type place uint8
 
 const (
 	inFlight  place = iota // sent, neither acknowledged nor lost: counted in the pipe, ordered by the time sent
 	lost                   // sent once and lost, in sequence order
 	lostAgain              // sent more than once and lost
-	sacked                 // selectively acknowledged; next skips towards the end of its run
+	sacked                 // selectively acknowledged; next leads towards the end of the consecutive ones, see skip
 	places
 )
 
-// record is one segment, 32 bytes. Its boundaries never change, but its head goes when the peer acknowledges
-// part of it.
+// record describes one transmitted segment, in 32 bytes of memory. Its boundaries never change, except that its head is
+// cut off when the peer acknowledges part of it.
 type record struct {
 	sent          tick.Time // last transmission
 	start         seq.Num
 	size          uint32
 	prev, next    uint32 // identifiers on the list of its place
 	place         place
-	transmissions uint8 // transmissions, sticks at 255
+	transmissions uint8 // number of transmissions, 255 for more
 	kind          Kind
-	stale         bool // was acknowledged selectively once and forgotten: it may have arrived long ago
+	stale         bool // it was SACKed before forget dropped that information: it may have arrived long ago
 }
 
 func (r *record) end() seq.Num        { return r.start.Add(int(r.size)) }
 func (r *record) retransmitted() bool { return r.transmissions > 1 }
 func (r *record) span() seq.Range     { return seq.Range{Start: r.start, End: r.end()} }
 
-// list is a doubly linked list through the ring. Without members, first and last mean nothing.
+// list is a doubly linked list of records in the ring. first and last are valid only if n > 0; for sacked records only
+// n and bytes are.
 type list struct {
 	first, last uint32
 	n           int
@@ -67,7 +68,7 @@ func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
 		q.grow()
 	}
 	r := q.at(q.tail)
-	r.sent, r.start, r.size = now, start, uint32(size) // one by one: a composite would be made elsewhere and copied
+	r.sent, r.start, r.size = now, start, uint32(size) // field by field: the compiler would copy a composite literal
 	r.prev, r.next, r.place, r.transmissions, r.kind, r.stale = 0, 0, inFlight, 1, k, false
 	q.append(q.tail, r, &q.list[inFlight])
 	q.tail++
@@ -160,8 +161,8 @@ func (q *ring) find(x seq.Num) uint32 {
 	return lo
 }
 
-// skip returns the first identifier from id on that is not selectively acknowledged, and shortens the way for
-// the next search.
+// skip returns the identifier of the first record from id on that is not selectively acknowledged, tail if there is
+// none. It lets the records on its way point further ahead, so that the next search is shorter.
 func (q *ring) skip(id uint32) uint32 {
 	for id != q.tail {
 		r := q.at(id)
@@ -178,7 +179,7 @@ func (q *ring) skip(id uint32) uint32 {
 	return id
 }
 
-// forget makes all selectively acknowledged records lost, in sequence order with those that are lost already.
+// forget moves all selectively acknowledged and all lost records to the list lost, in sequence order.
 func (q *ring) forget() {
 	q.list[lost], q.list[lostAgain], q.list[sacked] = list{}, list{}, list{}
 	for id := q.head; id != q.tail; id++ {
@@ -189,8 +190,8 @@ func (q *ring) forget() {
 	}
 }
 
-// restore puts all lost records back in flight, ordered by the time sent. Which of them are lost has another order, and
-// the walk for lost records ends at the first that is too young.
+// restore puts all lost records back in flight, and orders the list by the time sent. The lists of lost records have
+// another order, and walkRACK relies on this one.
 func (q *ring) restore() {
 	ids := make([]uint32, 0, q.len())
 	for id := q.head; id != q.tail; id++ {

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// What an undo puts back in flight is ordered by the time sent, in whichever order it was lost.
+// TestRestoreOrder: restore orders the records in flight by the time sent, in whichever order they were lost.
 func TestRestoreOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	for range 1000 {
@@ -16,7 +16,7 @@ func TestRestoreOrder(t *testing.T) {
 		for i := range 1 + r.IntN(20) {
 			q.push(seq.Num(10*i), 10, Data, tick.Time(i/4))
 		}
-		for id := q.head; id != q.tail; id++ { // some were sent again, out of order
+		for id := q.head; id != q.tail; id++ { // retransmit some, out of order
 			if r.IntN(3) == 0 {
 				q.unlink(id)
 				q.at(id).sent = tick.Time(100 + r.IntN(3))

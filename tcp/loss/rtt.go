@@ -5,13 +5,13 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// estimator is RFC 6298's round trip estimation. One difference, as in Linux: the variation follows the
-// largest deviation of each round trip, because one sample per segment would let it decay within a fraction
-// of one; and the minimum bounds 4*RTTVAR, not the sum, so that a RTO always exceeds the round trip by it.
+// estimator is RFC 6298's round trip estimation, with two differences, as in Linux. RTTVAR follows the largest
+// deviation in each round trip: with one sample per segment it would otherwise decay within a fraction of a round trip.
+// And MinRTO is the minimum of 4*RTTVAR, not of the RTO, so that the RTO always exceeds the round trip by MinRTO.
 type estimator struct {
 	s8        tick.Duration // 8 * SRTT
 	dev4      tick.Duration // 4 * mean deviation
-	devMax    tick.Duration // largest dev4 in this round trip
+	devMax    tick.Duration // largest dev4 in this round trip, at least min
 	var4      tick.Duration // 4 * RTTVAR
 	roundEnd  seq.Num
 	rto       tick.Duration // without back-off
@@ -19,11 +19,11 @@ type estimator struct {
 	shift     int           // doublings by back-off (RFC 6298, 5.5), until the next sample (Karn)
 	retries   int           // timeouts without new data acknowledged
 	fresh     bool          // a sample was taken since the last tail loss probe
-	minNow    tick.Duration // least round trip of this and the last half window
+	minNow    tick.Duration // least round trip in this half of the window and in the half before; 0 for none
 	minBefore tick.Duration
 	rotated   tick.Time
-	stalled   tick.Time // when the first of the timeouts in retries came
-	spurious  bool      // RFC 4015 step 11 is due
+	stalled   tick.Time // time of the first of the timeouts that retries counts
+	spurious  bool      // RFC 4015, step 11 applies to the first sample after newData
 	newData   seq.Num   // the first unsent byte when the timeout was found to be spurious
 }
 
@@ -87,7 +87,7 @@ func (e *estimator) update(r tick.Duration, una, nxt seq.Num) {
 	}
 }
 
-// updateMin updates the minimum round trip of the last five minutes with r.
+// updateMin updates the least round trip of the last five minutes with r. The window consists of two halves.
 func (e *estimator) updateMin(r tick.Duration, now tick.Time) {
 	if now.Sub(e.rotated) > minRTTHalf {
 		e.minBefore, e.minNow = e.minNow, 0
@@ -106,7 +106,7 @@ func (e *estimator) minRTT() tick.Duration {
 	return e.minNow
 }
 
-// backedOff returns base with the back-off.
+// backedOff returns base, doubled for each timeout that shift counts, at most max.
 func (e *estimator) backedOff(base tick.Duration) tick.Duration {
 	return min(base<<min(e.shift, maxBackoff), e.max)
 }
@@ -122,7 +122,8 @@ func (c Clock) TSVal(now tick.Time) uint32 {
 // before reports whether the timestamp echo belongs to a segment sent before t.
 func (c Clock) before(echo uint32, t tick.Time) bool { return int32(echo-c.TSVal(t)) < 0 }
 
-// since returns the time since echo was sent, if it is plausible and the resolution of the clock suffices.
+// since returns the time since the timestamp echo was sent. It returns false if that time is implausible, or if a unit
+// of the clock is longer than the round trip srtt.
 func (c Clock) since(echo uint32, now tick.Time, srtt tick.Duration) (tick.Duration, bool) {
 	if c.Tick <= 0 || srtt > 0 && c.Tick > srtt {
 		return 0, false

@@ -5,11 +5,12 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// maxDSACK is the largest distance below the left edge, in bytes, at which a duplicate report is accepted.
+// maxDSACK is the largest distance in bytes from the acknowledgement back to a report of duplicates, and from Nxt back
+// to a selective acknowledgement, at which a block is valid.
 const maxDSACK = 1 << 30
 
-// readDSACK finds a report of duplicate bytes in the first block (RFC 2883, 4), which must then not be taken
-// for a selective acknowledgement.
+// readDSACK checks whether the first block reports duplicate bytes (RFC 2883, 4). Such a block is not a selective
+// acknowledgement.
 func (s *Sender) readDSACK(a *Ack) {
 	if s.mode == NoSACK || a.NSACK < 1 {
 		return
@@ -35,7 +36,7 @@ func (s *Sender) processSACK(a *Ack) {
 	if s.ev.dsack {
 		i = 1
 	}
-	// In ascending order, so that one acknowledgement does not look like reordering.
+	// Sort the blocks, so that one acknowledgement does not look like reordering.
 	b := a.SACK
 	for j := i + 1; j < n; j++ {
 		for k := j; k > i && b[k].Start.Less(b[k-1].Start); k-- {
@@ -76,7 +77,8 @@ func (s *Sender) processBlock(b seq.Range, a *Ack) {
 	}
 }
 
-// forgetAboveMark keeps RFC 6675's sums right when a selectively acknowledged record goes.
+// forgetAboveMark subtracts a selectively acknowledged record from above and aboveN, if it is at or after lossMark: it
+// is removed, or lossMark moves beyond it.
 func (s *Sender) forgetAboveMark(id uint32, r *record) {
 	if int32(id-s.lossMark) >= 0 {
 		s.above -= int(r.size)
@@ -84,8 +86,8 @@ func (s *Sender) forgetAboveMark(id uint32, r *record) {
 	}
 }
 
-// checkRenege checks the left edge: a peer that has the first bytes would have acknowledged them. If the first record
-// is SACKed, the peer has discarded it.
+// checkRenege starts the renege timer when the first record is SACKed, and stops it otherwise. A peer that still had
+// the record would have acknowledged it cumulatively, so it seems to have discarded it.
 func (s *Sender) checkRenege(now tick.Time) {
 	if s.q.len() == 0 || s.q.at(s.q.head).place != sacked {
 		s.timers.renege = tick.Never

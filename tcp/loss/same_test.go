@@ -8,17 +8,18 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ackTwice gives a to s, and to a copy that takes all records one by one; the error says that it made a difference.
+// ackTwice passes a to s, and to a copy of s that does not use the fast path inOrder. It returns an error if the two
+// differ afterwards, or if checkSettled finds one.
 func ackTwice(s *Sender, a *Ack, now tick.Time) (Result, error) {
 	plain := s.clone()
 	if plain.una.Less(a.Ack) && a.Ack.LessEq(plain.nxt) && plain.fack == plain.una {
-		// As good as una, which no record ends before, but not what cumulative calls inOrder with. An Ack of
-		// what was never sent is not looked at.
+		// This value has the same effect as una, since no record ends before una, but processAck calls inOrder only if
+		// fack is una. An Ack beyond Nxt is excluded, because Sender.Ack ignores it.
 		plain.fack--
 	}
 	want, got := plain.Ack(a, now), s.Ack(a, now)
 	if s.frto.step == frtoOff {
-		plain.ev.original = s.ev.original // of no use without F-RTO; with it, records are taken one by one
+		plain.ev.original = s.ev.original // only F-RTO uses it, and with F-RTO inOrder is not called
 	}
 	if err := same(plain, s); err != nil || want != got {
 		return got, fmt.Errorf("taken one by one: %+v, not: %+v: %w", want, got, err)
@@ -26,7 +27,7 @@ func ackTwice(s *Sender, a *Ack, now tick.Time) (Result, error) {
 	return got, s.checkSettled(now)
 }
 
-// checkSettled reports an error when there is something for RACK to find where detectRACK does not look.
+// checkSettled returns an error if walkRACK would change something in a state in which detectRACK does not call it.
 func (s *Sender) checkSettled(now tick.Time) error {
 	if s.mode != RACK || !s.rack.ok {
 		return nil
@@ -47,7 +48,7 @@ func (s *Sender) clone() *Sender {
 	return &c
 }
 
-// same reports how a and b differ.
+// same returns an error that describes the difference of a and b, nil if there is none.
 func same(a, b *Sender) error {
 	x, y := a.clone(), b.clone()
 	for p := range places {

@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Sender is the send side of one connection. Its only pointer is the ring of records, which Init keeps. Not
-// safe for concurrent use.
+// Sender is the send side of one connection. Its only pointer is the ring of records, which Init reuses. It is not safe
+// for concurrent use.
 type Sender struct {
 	una, nxt seq.Num
 	mss      int
@@ -27,16 +27,16 @@ type Sender struct {
 	round    round
 	pace     pace
 
-	recover       seq.Num // recovery ends when it is acknowledged (RFC 6675's RecoveryPoint)
+	recover       seq.Num // recovery ends when Una reaches it (RFC 6675's RecoveryPoint)
 	beyond        seq.Num // end of the last record after recover that was lost during this recovery
 	reduced       tick.Time
-	lossMark      uint32    // RFC 6675: records before it were judged; see advanceMark
-	above         int       // bytes selectively acknowledged from lossMark on
+	lossMark      uint32    // RFC 6675: first record not judged yet; see advanceMark
+	above         int       // selectively acknowledged bytes from lossMark on
 	aboveN        int       // records, likewise
-	rescue        seq.Num   // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
+	rescue        seq.Num   // RFC 6675: a rescue retransmission is allowed once Una is here (RescueRxt)
 	dups          int       // duplicate acknowledgements counted (NoSACK)
 	fack          seq.Num   // end of the last byte known to have arrived; without SACK, an estimate
-	forcedResends int       // records that may be sent again regardless of the window
+	forcedResends int       // records that may be retransmitted regardless of the window
 	mtuProbe      seq.Range // a path MTU probe in flight
 	lastSent      tick.Time
 	timedOut      tick.Time
@@ -44,27 +44,27 @@ type Sender struct {
 	count         Counters
 }
 
-// partialResend is the progress of a retransmission in parts, for a record larger than the MSS.
+// partialResend is the progress of retransmitting a record in parts, because it is larger than the MSS.
 type partialResend struct {
 	on   bool
 	id   uint32
 	from seq.Num
 }
 
-// round is one trip of the window: it ends when the bytes in flight at its start are acknowledged.
+// round is one round trip of the window. It ends when all bytes in flight at its start are acknowledged.
 type round struct {
 	end        seq.Num
 	limited    bool // the window limited the sender in this round
 	wasLimited bool // or in the previous round
 	appLimited bool
 	begun      tick.Time
-	delivered  int // bytes in this round
+	delivered  int // bytes delivered in this round
 	rate       int // bytes per second in the last round
 }
 
-// pace holds new segments back.
+// pace delays new segments to the pacing rate.
 type pace struct {
-	next    tick.Time // before it no new segment leaves
+	next    tick.Time // earliest time of the next new segment
 	blocked bool
 }
 
@@ -139,8 +139,8 @@ func (s *Sender) Una() seq.Num { return s.una }
 // Outstanding returns the bytes between Una and Nxt, a FIN counting one.
 func (s *Sender) Outstanding() int { return s.nxt.Diff(s.una) }
 
-// Pipe returns the estimated bytes in the network: not acknowledged in any way, and not marked lost since their last
-// transmission.
+// Pipe returns the estimated bytes in the network: those neither acknowledged, cumulatively or selectively, nor marked
+// lost since their last transmission.
 func (s *Sender) Pipe() int {
 	return s.q.list[inFlight].bytes - s.dupBytes()
 }
@@ -201,7 +201,8 @@ func (s *Sender) restartIfIdle(now tick.Time) {
 	}
 }
 
-// Sent records the new segment r as one record. r begins at Nxt. appLimited reports that there is no more data to send.
+// Sent records the new segment r as one record. r begins at Nxt; otherwise Sent does nothing. appLimited reports that
+// there is no more data to send.
 func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	n := r.End.Diff(r.Start)
 	if n <= 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
@@ -235,8 +236,8 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	}
 }
 
-// PermitRun returns the number of segments of size bytes for which Permit allows one after the other. It is 0 in rare
-// states, in which only Permit knows.
+// PermitRun returns the number of segments of size bytes that Permit would allow one after another. In rare states it
+// returns 0, and the caller must call Permit for each segment.
 func (s *Sender) PermitRun(size int, now tick.Time) int {
 	room := s.cc.Cwnd() - s.q.list[inFlight].bytes
 	paced := s.cfg.Pacing && (s.rtt.srtt() >= pacingQuantum || s.pace.next > now)
@@ -257,7 +258,7 @@ func (s *Sender) SentRun(size, n int, appLimited bool, now tick.Time) {
 	s.noteLimit(appLimited)
 }
 
-// noteLimit records what keeps s from sending more.
+// noteLimit records in round whether the window or the application keeps s from sending more.
 func (s *Sender) noteLimit(appLimited bool) {
 	if s.cc.Cwnd()-s.q.list[inFlight].bytes < s.mss {
 		s.round.limited = true
@@ -266,7 +267,7 @@ func (s *Sender) noteLimit(appLimited bool) {
 	}
 }
 
-// TakeBack undoes Sent for the records from the number from on, which were not transmitted.
+// TakeBack undoes Sent for the records from sequence number from on: they were not transmitted after all.
 func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
 	for s.q.len() > 0 && from.LessEq(s.q.at(s.q.tail-1).start) {
 		s.prr.out -= int(s.q.at(s.q.tail - 1).size)
@@ -291,15 +292,16 @@ func (s *Sender) Steady() bool {
 		s.dups == 0 && s.lostRecords() == 0
 }
 
-// onSent spends n bytes of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
-// one timer for it and not one for each segment.
+// onSent delays the next segment by the time that n bytes take at rate. Unused time is saved up to a burst:
+// pacingQuantum, or pacingBurst segments if these take longer. So a fast sender needs one timer for a burst, not one
+// for each segment.
 func (p *pace) onSent(n, rate, mss int, now tick.Time) {
 	gap := func(bytes int) tick.Duration { return tick.Duration(bytes * int(tick.Second) / rate) }
 	p.next = max(p.next, now.Add(-max(gap(pacingBurst*mss), pacingQuantum))).Add(gap(n))
 }
 
-// NoNewData reports to s that Permit allowed a segment, but there is no data or no room in the peer's window. If it
-// returns true, Retransmit has a record now.
+// NoNewData tells s that Permit allowed a segment, but there is no data or no room in the peer's window. If it returns
+// true, the caller calls Retransmit again.
 func (s *Sender) NoNewData(now tick.Time) bool {
 	switch {
 	case s.tlp.want == tlpNew:
@@ -315,7 +317,8 @@ func (s *Sender) NoNewData(now tick.Time) bool {
 	return false
 }
 
-// Retransmit returns the next record to retransmit now, and the same one until Retransmitted covers it.
+// Retransmit returns the next record to retransmit now, false if there is none. It returns the same record until
+// Retransmitted has covered all of it.
 func (s *Sender) Retransmit(now tick.Time) (Tx, bool) {
 	if s.lostRecords() == 0 && s.tlp.want != tlpLast {
 		return Tx{}, false
@@ -336,7 +339,8 @@ func (s *Sender) retransmit() (Tx, bool) {
 	return tx, true
 }
 
-// chooseRetransmit returns the next record to retransmit.
+// chooseRetransmit returns the identifier of the next record to retransmit; ok is false if there is none, or no room in
+// the window.
 func (s *Sender) chooseRetransmit() (id uint32, isTLP, ok bool) {
 	if s.tlp.want == tlpLast {
 		if id := s.q.tail - 1; s.q.len() > 0 && s.q.at(id).place == inFlight {
@@ -352,7 +356,8 @@ func (s *Sender) chooseRetransmit() (id uint32, isTLP, ok bool) {
 		return 0, false, false
 	}
 	// The first in the stream, as in RFC 6675, section 4, NextSeg (1). Records lost again are not in sequence order,
-	// but the head always goes first: a peer without room keeps nothing behind it, and only its arrival ends a stall.
+	// but the head always goes first: a peer without buffer space keeps no bytes behind it, so only the head's arrival
+	// ends a stall.
 	switch head := s.q.at(s.q.head).place; {
 	case head == lost || head == lostAgain:
 		id = s.q.head

@@ -10,16 +10,16 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// path is one direction's link model: a rate, a delay, a drop-tail queue and random faults. All in virtual
-// time from one seed.
+// path is the model of a path: a rate, a delay, a drop-tail queue and random faults. It works in virtual time, with
+// random numbers from one seed.
 type path struct {
 	rate    int // bytes per second, 0 for infinite
 	delay   tick.Duration
-	queue   int     // bytes that wait at most
-	mark    int     // bytes waiting from which on segments are marked, 0 for never
-	loss    float64 // share lost at random
+	queue   int     // maximum of waiting bytes
+	mark    int     // number of waiting bytes from which segments are marked, 0 for never
+	loss    float64 // share of segments lost at random
 	ackLoss float64
-	reorder float64       // share delayed by late
+	reorder float64       // share of segments delayed by late
 	late    tick.Duration // their extra delay
 	dup     float64
 }
@@ -27,7 +27,7 @@ type path struct {
 // delivery is a segment or an acknowledgement on its way.
 type delivery struct {
 	at   tick.Time
-	n    uint64 // order of creation, for ties
+	n    uint64 // order of creation, decides between equal times
 	data bool
 	r    seq.Range
 	ts   uint32
@@ -45,7 +45,7 @@ type sim struct {
 	start    seq.Num
 	total    int
 	size     func() int // length of the next record
-	free     tick.Time  // when the bottleneck is idle again
+	free     tick.Time  // time at which the bottleneck is idle again
 	heap     []delivery
 	n        uint64
 	rcv      receiver
@@ -62,7 +62,7 @@ type receiver struct {
 	recent []seq.Range // most recently changed first
 	ts     uint32
 	unack  int
-	flush  tick.Time // when a delayed acknowledgement goes
+	flush  tick.Time // time of the delayed acknowledgement, 0 for none
 }
 
 func newSim(seed uint64, cfg Config, p path, total int) *sim {
@@ -115,7 +115,7 @@ func (m *sim) transmit(r seq.Range) {
 	}
 }
 
-// send is the transmit loop of the package comment.
+// send runs the transmit loop of the package comment.
 func (m *sim) send() {
 	for range 100000 {
 		if tx, ok := m.s.Retransmit(m.now); ok {
@@ -153,7 +153,7 @@ func (m *sim) fail(f string, a ...any) {
 	}
 }
 
-// run goes on until all is acknowledged or the time is up.
+// run simulates until all bytes are acknowledged, and returns an error if they are not within limit.
 func (m *sim) run(limit tick.Duration) error {
 	end := m.now.Add(limit)
 	m.send()
@@ -248,7 +248,7 @@ func (m *sim) acknowledge(dup seq.Range, ce bool) {
 	m.push(delivery{at: m.now.Add(m.path.delay), ack: a})
 }
 
-// add takes r into the reassembly queue.
+// add adds the received range r to the reassembly queue.
 func (v *receiver) add(r seq.Range) {
 	if r.End.LessEq(v.nxt) {
 		return
@@ -279,7 +279,7 @@ func (v *receiver) add(r seq.Range) {
 	}
 }
 
-// invariants checks the sender's bookkeeping from scratch.
+// invariants recomputes the sender's sums and lists from its records, and returns an error if they differ.
 func invariants(s *Sender) error {
 	var n, bytes [places]int
 	at := s.una

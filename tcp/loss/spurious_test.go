@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// timeoutBench has 10 segments outstanding and a timeout just fired.
+// timeoutBench returns a bench with 10 outstanding segments. A timeout just occurred, and the head was retransmitted.
 func timeoutBench(t *testing.T, cfg Config) *bench {
 	cfg.NoTLP = true
 	b := newBench(t, cfg, 100*ms)
@@ -20,7 +20,7 @@ func timeoutBench(t *testing.T, cfg Config) *bench {
 	return b
 }
 
-// TestFRTO is RFC 5682: the second acknowledgement decides.
+// TestFRTO checks RFC 5682: the second acknowledgement after a timeout decides whether it was spurious.
 func TestFRTO(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK, NoSACK} {
 		b := timeoutBench(t, conf(m))
@@ -56,7 +56,8 @@ func TestFRTO(t *testing.T) {
 	}
 }
 
-// TestFRTOSmallerMSS: what became too long goes again at once, also while F-RTO waits for an answer to new segments.
+// TestFRTOSmallerMSS: records that become too long are retransmitted at once, also while F-RTO waits for the
+// acknowledgement of new segments.
 func TestFRTOSmallerMSS(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK, NoSACK} {
 		b := timeoutBench(t, conf(m))
@@ -69,7 +70,7 @@ func TestFRTOSmallerMSS(t *testing.T) {
 	}
 }
 
-// TestUndoneTimer: the timer of what is in flight again is without back-off, and nothing in flight has none.
+// TestUndoneTimer: after an undo the timer is an RTO without back-off, or off if nothing is in flight.
 func TestUndoneTimer(t *testing.T) {
 	b := timeoutBench(t, conf(RACK))
 	b.ack(2)
@@ -87,11 +88,11 @@ func TestUndoneTimer(t *testing.T) {
 	b.want("idle", b.s.Deadline(), tick.Never)
 }
 
-// TestFRTOParts: the parts of a head that the MSS fell under are one retransmission, whose acknowledgements
-// show nothing yet. Each hole of a flight took a timeout once.
+// TestFRTOParts: the MSS falls below the length of the head, which is retransmitted in parts. The parts are one
+// retransmission for F-RTO, so the acknowledgement of a part does not decide.
 func TestFRTOParts(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK, NoSACK} {
-		for _, late := range []bool{false, true} { // the first part is acknowledged before the last one goes
+		for _, late := range []bool{false, true} { // the first part is acknowledged before the others are sent
 			cfg := conf(m)
 			cfg.NoTLP = true
 			b := newBench(t, cfg, 100*ms)
@@ -116,10 +117,10 @@ func TestFRTOParts(t *testing.T) {
 					b.input(Ack{Ack: part(i).End})
 				}
 			}
-			b.ack(3) // and the receiver had these
+			b.ack(3) // the receiver had segments 1 and 2
 			b.want("new segments", b.fresh() > 0, true)
 			b.wait(100 * ms)
-			b.ack(3) // which it has now
+			b.ack(3) // a duplicate: the receiver got the new segments
 			b.want("undone", b.s.count.UndoFRTO, uint64(0))
 			b.want("state", b.s.State(), Loss)
 			b.want("lost", b.s.lostRecords() > 0, true)
@@ -127,8 +128,8 @@ func TestFRTOParts(t *testing.T) {
 	}
 }
 
-// TestFRTOTwoRecords: after a timeout the window has room for two short records. Their acknowledgements are those of
-// the retransmissions, and the rest of the flight is lost.
+// TestFRTOTwoRecords: after a timeout the window has room for the retransmission of two short records. Their
+// acknowledgements do not show that the timeout was spurious: the rest of the flight is lost.
 func TestFRTOTwoRecords(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK, NoSACK} {
 		cfg := conf(m)
@@ -149,9 +150,9 @@ func TestFRTOTwoRecords(t *testing.T) {
 	}
 }
 
-// TestFRTOOnce: a timeout in the recovery of an earlier one is not questioned again (RFC 5682, 2.1, step 1).
-// A receiver without room answers new segments with nothing; F-RTO at every timeout would send one old
-// segment for each, ever more slowly.
+// TestFRTOOnce: F-RTO does not examine a timeout in the recovery of an earlier one (RFC 5682, 2.1, step 1). A receiver
+// without buffer space does not acknowledge new segments. With F-RTO at every timeout, each timeout would retransmit
+// only one old segment, with growing back-off.
 func TestFRTOOnce(t *testing.T) {
 	b := timeoutBench(t, conf(NoSACK))
 	b.ack(1)
@@ -162,7 +163,8 @@ func TestFRTOOnce(t *testing.T) {
 	b.want("old segments, not new ones", b.resend(), []int{2, 3})
 }
 
-// TestEifel is RFC 3522: the echo of the first acceptable acknowledgement is older than the retransmission.
+// TestEifel checks RFC 3522: the recovery is undone if the timestamp echo of the first acceptable acknowledgement is
+// older than the retransmission.
 func TestEifel(t *testing.T) {
 	for _, ece := range []bool{false, true} {
 		cfg := conf(RACK)
@@ -189,7 +191,7 @@ func TestEifel(t *testing.T) {
 	b.want("reordering", b.s.rack.reorderingSeen, true)
 }
 
-// TestDSACKUndo is RFC 2883, 5.2: every segment sent again turns out to be a duplicate.
+// TestDSACKUndo checks RFC 2883, 5.2: the recovery is undone once every retransmitted segment is reported as duplicate.
 func TestDSACKUndo(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 10)
@@ -205,8 +207,8 @@ func TestDSACKUndo(t *testing.T) {
 	b.want("window", b.s.Cwnd(), 10000)
 }
 
-// TestDSACKUndoBesideProbe: duplicates of a probe, sent before the recovery or after it, are not taken for
-// those of what the recovery sent again, which all have to come.
+// TestDSACKUndoBesideProbe: a tail loss probe is sent before or after the recovery. A report that the probe was a
+// duplicate does not count for a retransmission of the recovery: all of these must be reported, too.
 func TestDSACKUndoBesideProbe(t *testing.T) {
 	probe := func(b *bench, last int) {
 		b.Helper()
@@ -244,7 +246,7 @@ func TestDSACKUndoBesideProbe(t *testing.T) {
 	probe(b, 11)
 	decide(b, 11, 11)
 
-	b = newBench(t, conf(RACK), 100*ms) // of a probe that is acknowledged the recovery expects nothing
+	b = newBench(t, conf(RACK), 100*ms) // the probe is acknowledged before the recovery, which needs no report of it
 	b.send(0, 3)
 	probe(b, 2)
 	b.ack(3)
@@ -258,7 +260,7 @@ func TestDSACKUndoBesideProbe(t *testing.T) {
 	b.want("both", b.ack(8, b.seg(4)).Undone, true)
 }
 
-// TestProbe is RFC 8985, 7: spurious and repairing probes.
+// TestProbe checks RFC 8985, 7: spurious probes and probes that repair a loss.
 //
 //req:rfc8985-7.3-2 rfc8985-7.3-3
 func TestProbe(t *testing.T) {
@@ -295,7 +297,7 @@ func TestProbe(t *testing.T) {
 	b.want("repaired", b.s.count.ProbesRepaired, uint64(1))
 	b.want("reaction", b.s.Ssthresh() < 10000 && r.CWR, true)
 
-	b = newBench(t, conf(RACK), 100*ms) // a new segment is the better probe
+	b = newBench(t, conf(RACK), 100*ms) // new data is sent as probe if there is any
 	b.send(0, 3)
 	b.expire(ExpiredTLP)
 	b.want("permit", b.s.Permit(b.now) > 0, true)
@@ -304,7 +306,7 @@ func TestProbe(t *testing.T) {
 	b.wait(100 * ms)
 	b.ack(3, b.seg(3))
 
-	b = newBench(t, conf(RACK), 100*ms) // after FIN nothing is new
+	b = newBench(t, conf(RACK), 100*ms) // after FIN there is no new data
 	b.s.Sent(seq.Of(b.s.Nxt(), 501), FIN, true, b.now)
 	b.expire(ExpiredTLP)
 	tx, ok := b.s.Retransmit(b.now)
@@ -314,7 +316,7 @@ func TestProbe(t *testing.T) {
 	b.want("idle", b.s.Deadline(), tick.Never)
 }
 
-// TestRenege: the left edge stops at bytes that were SACKed, so the peer dropped them (RFC 2018, 8).
+// TestRenege: the acknowledgement stops at bytes that were SACKed, so the peer has discarded them (RFC 2018, 8).
 //
 //req:rfc6675-4-2 rfc6675-5.1-2
 func TestRenege(t *testing.T) {
@@ -336,7 +338,7 @@ func TestRenege(t *testing.T) {
 	}
 	b.want("all again", all, []int{1, 2, 3, 4, 5, 6, 7, 8, 9})
 
-	cfg := conf(RACK) // a second timeout forgets as well
+	cfg := conf(RACK) // a second timeout drops the SACK information, too
 	cfg.NoTLP = true
 	b = newBench(t, cfg, 100*ms)
 	b.send(0, 4)
@@ -353,7 +355,7 @@ func TestRenege(t *testing.T) {
 	b.want("stalled", ok && at < b.now, true)
 }
 
-// TestPartial: acknowledgements inside a record, and records longer than a MSS that fell.
+// TestPartial: acknowledgements that end inside a record, and records that are longer than the MSS after it fell.
 func TestPartial(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	if h, ok := b.s.Head(); ok {
@@ -392,8 +394,8 @@ func TestPartial(t *testing.T) {
 	b.want("window", b.s.Cwnd() >= w, true)
 }
 
-// TestTimeoutAppLimited: the application had not filled the window before the timeout; what waits to be sent
-// again does now, so the window grows (RFC 5681, 3.1).
+// TestTimeoutAppLimited: the application did not fill the window before the timeout. Afterwards the records to
+// retransmit fill it, so it grows (RFC 5681, 3.1).
 //
 //req:rfc6675-5.1-4
 func TestTimeoutAppLimited(t *testing.T) {
@@ -409,7 +411,7 @@ func TestTimeoutAppLimited(t *testing.T) {
 	b.want("slow start", b.resend(), []int{1, 2})
 }
 
-// TestSmallerMSSAlone: where no segment on the way is larger than it, nothing is lost (RFC 8201, 4).
+// TestSmallerMSSAlone: if no outstanding segment is larger than the new MSS, none is marked lost (RFC 8201, 4).
 func TestSmallerMSSAlone(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.size = 500
@@ -419,7 +421,8 @@ func TestSmallerMSSAlone(t *testing.T) {
 	b.want("sent again", b.resend(), []int(nil))
 }
 
-// TestTinyWindow: a window below one record must not stall, nor be exceeded by a segment or more.
+// TestTinyWindow: with a window smaller than one record, one segment at a time is sent, and the transfer does not
+// stall.
 func TestTinyWindow(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.s.cc.SetCwnd(1)
@@ -430,9 +433,9 @@ func TestTinyWindow(t *testing.T) {
 	b.want("again", b.fresh() >= 1, true)
 }
 
-// TestEifelOldRetransmission: a segment was sent again in one recovery and acknowledged in the next. Its echo
-// is older than the next recovery's first retransmission, but it was a retransmission all the same, and
-// nothing was spurious.
+// TestEifelOldRetransmission: a segment is retransmitted in one recovery and acknowledged in the next. The echo is
+// older than the first retransmission of the second recovery, but it is that of a retransmission, so no recovery was
+// spurious.
 func TestEifelOldRetransmission(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.Clock = Clock{Tick: ms}

@@ -8,14 +8,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestFRTOSteps is RFC 5682, 2.1 and 3.1: which acknowledgements after a timeout show that it was spurious. Ten
-// segments were outstanding.
+// TestFRTOSteps checks RFC 5682, 2.1 and 3.1: which acknowledgements after a timeout show that it was spurious. Ten
+// segments are outstanding.
 func TestFRTOSteps(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		first  int       // acknowledged before new segments are sent
-		second int       // and after them
-		sack   seq.Range // with the second, segments
+		first  int       // segments acknowledged before new segments are sent
+		second int       // segments acknowledged after that
+		sack   seq.Range // segments SACKed with the second acknowledgement
 		undone bool
 		window int // in segments, unless undone
 	}{
@@ -58,8 +58,8 @@ func TestFRTOSteps(t *testing.T) {
 	}
 }
 
-// TestFRTOBegins is RFC 5682, 2.1: it needs new segments, and so no FIN; an acknowledgement that comes before the
-// head went again needs no second one.
+// TestFRTOBegins checks RFC 5682, 2.1: F-RTO needs new segments, so it does not begin after a FIN. An acknowledgement
+// that arrives before the retransmission of the head shows by itself that the timeout was spurious.
 func TestFRTOBegins(t *testing.T) {
 	for _, fin := range []bool{false, true} {
 		for _, off := range []bool{false, true} {
@@ -81,11 +81,11 @@ func TestFRTOBegins(t *testing.T) {
 	}
 }
 
-// TestUndoEifelEdge is RFC 3522: an echo of the time of the first retransmission is not older than it.
+// TestUndoEifelEdge checks RFC 3522: an echo with the same timestamp as the first retransmission is not older than it.
 func TestUndoEifelEdge(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		echo   int // units of the clock from that of the retransmission
+		echo   int // relative to the timestamp of the retransmission
 		ts     bool
 		ack    int
 		undone bool
@@ -104,8 +104,8 @@ func TestUndoEifelEdge(t *testing.T) {
 	}
 }
 
-// TestDSACKUndoMarker is RFC 2883, 5.2: a duplicate of what was acknowledged when recovery began is none of what it
-// sent again, be it of the last byte.
+// TestDSACKUndoMarker checks RFC 2883, 5.2: a duplicate that ends at or before Una at the start of recovery is not one
+// of the retransmissions. One that ends a byte later is.
 func TestDSACKUndoMarker(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		b := newBench(t, conf(RACK), 100*ms)
@@ -125,7 +125,8 @@ func TestDSACKUndoMarker(t *testing.T) {
 	}
 }
 
-// TestTimeoutBounds is RFC 6298, 2.1, 2.4, 2.5 and 5.7: what bounds the first timeout, and that after a lost SYN.
+// TestTimeoutBounds checks RFC 6298, 2.1, 2.4, 2.5 and 5.7: the bounds of the first RTO, and of the RTO after a lost
+// SYN.
 //
 //req:rfc6298-2.1-1 rfc6298-2.5-1 rfc6298-4-1 rfc6298-5.7-1
 func TestTimeoutBounds(t *testing.T) {
@@ -150,7 +151,7 @@ func TestTimeoutBounds(t *testing.T) {
 	}
 }
 
-// TestBackoffBounds is RFC 6298, 5.5: each timeout doubles the next one, up to MaxRTO, and not more than maxBackoff
+// TestBackoffBounds checks RFC 6298, 5.5: each timeout doubles the next one, up to MaxRTO, and not more than maxBackoff
 // times.
 //
 //req:rfc6298-2.5-1 rfc6298-5.5-1
@@ -172,7 +173,8 @@ func TestBackoffBounds(t *testing.T) {
 	}
 }
 
-// TestOverdue: the RTO without its back-off, and when the head left last, as long as there is a back-off.
+// TestOverdue: Overdue returns the RTO without back-off and the time at which the head was last sent, but only while
+// there is a back-off.
 func TestOverdue(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.NoFRTO = true
@@ -197,8 +199,8 @@ func TestOverdue(t *testing.T) {
 	none("all is acknowledged")
 }
 
-// TestEstimator is RFC 6298, 2.2 and 2.3, with alpha 1/8 and beta 1/4: 100 ms and then 180 ms make SRTT 110 ms and
-// RTTVAR 57.5 ms. The minimum bounds four times RTTVAR.
+// TestEstimator checks RFC 6298, 2.2 and 2.3, with alpha 1/8 and beta 1/4: 100 ms and then 180 ms make SRTT 110 ms and
+// RTTVAR 57.5 ms. MinRTO is the minimum of four times RTTVAR.
 //
 //req:rfc6298-2.2-1 rfc6298-2.3-1 rfc6298-2.3-2 rfc6298-4-1 rfc7323-4.2-1
 func TestEstimator(t *testing.T) {
@@ -217,7 +219,7 @@ func TestEstimator(t *testing.T) {
 		b.want("4 RTTVAR", b.s.rtt.var4, max(230*ms, c.low))
 		b.want("RTO", b.s.RTO(), c.rto)
 	}
-	// RFC 4015, step 11: behind a spurious timeout the first sample of new data may be the new normal.
+	// RFC 4015, step 11: after a spurious timeout, the first sample of new data may raise the estimate.
 	for _, c := range []struct {
 		una     seq.Num
 		rtt     tick.Duration
@@ -234,7 +236,7 @@ func TestEstimator(t *testing.T) {
 	}
 }
 
-// TestLeastRoundTrip: a least round trip lasts for one to two halves of the window.
+// TestLeastRoundTrip: a sample counts for the least round trip until the end of the next half of the window.
 //
 //req:rfc8985-6.2-1
 func TestLeastRoundTrip(t *testing.T) {
@@ -255,8 +257,8 @@ func TestLeastRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRenegeWait: bytes that should have been acknowledged long ago are waited for during half a round trip, but 10
-// ms at least; an acknowledgement of them ends it.
+// TestRenegeWait: if the first record is SACKed but not acknowledged, the sender waits for half a round trip, at least
+// 10 ms. Its acknowledgement ends the wait.
 //
 //req:rfc6675-5.1-2
 func TestRenegeWait(t *testing.T) {
@@ -280,8 +282,8 @@ func TestRenegeWait(t *testing.T) {
 	}
 }
 
-// TestIdleRestart is RFC 5681, 4.1: more than a RTO without sending, and nothing outstanding, restarts the window,
-// once.
+// TestIdleRestart checks RFC 5681, 4.1: if nothing is outstanding and nothing was sent for more than an RTO, the window
+// is reduced, once.
 //
 //req:rfc5681-4.1-1
 func TestIdleRestart(t *testing.T) {
@@ -297,7 +299,7 @@ func TestIdleRestart(t *testing.T) {
 	}
 }
 
-// TestWindowLimited is RFC 7661, 4.3: the window grows when no further segment had room in it.
+// TestWindowLimited checks RFC 7661, 4.3: the window grows only if it had no room for a further segment.
 func TestWindowLimited(t *testing.T) {
 	for _, last := range []int{1, 1000} {
 		b := newBench(t, conf(RACK), 100*ms)
@@ -313,8 +315,8 @@ func TestWindowLimited(t *testing.T) {
 	}
 }
 
-// TestMarks: an echo reduces once for each window, and not in recovery; AccECN's bytes do as well, and none of them
-// that are not there. The window does not grow on the way.
+// TestMarks: an echo, or a positive number of marked bytes of AccECN, reduces the window, but not during another
+// reduction or recovery. The window does not grow with the same acknowledgement.
 func TestMarks(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -346,8 +348,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarkOfNextWindow is RFC 3168, 6.1.2: an echo reduces again once bytes are acknowledged that were sent after the
-// last reduction.
+// TestMarkOfNextWindow checks RFC 3168, 6.1.2: an echo reduces the window again only once bytes are acknowledged that
+// were sent after the last reduction.
 func TestMarkOfNextWindow(t *testing.T) {
 	for _, c := range []struct {
 		ack  int // bytes

@@ -2,7 +2,7 @@ package loss
 
 import "xwarp/tcp/tick"
 
-// timers are the deadlines of RFC 8985, 8. Only the earliest matters; each is Never when off.
+// timers are the deadlines of RFC 8985, 8. A timer that is off is Never.
 type timers struct {
 	rto, tlp, reorder, renege tick.Time
 }
@@ -51,7 +51,7 @@ func (s *Sender) armTLP(now tick.Time) {
 	s.timers.tlp = min(now.Add(pto), s.timers.rto)
 }
 
-// Deadline returns when Expire wants to be called, Never if nothing is outstanding.
+// Deadline returns the time at which Expire must be called, Never if no timer runs.
 func (s *Sender) Deadline() tick.Time {
 	t := min(s.timers.rto, s.timers.tlp, s.timers.reorder, s.timers.renege)
 	if s.pace.blocked {
@@ -60,8 +60,8 @@ func (s *Sender) Deadline() tick.Time {
 	return t
 }
 
-// Expire handles the timers that are due at now. After ExpiredRTO the window was reduced: with ECN, CWR goes
-// on the next new segment.
+// Expire handles the timers that are due at now. ExpiredRTO implies that the window was reduced: with ECN, the next new
+// segment must carry CWR.
 func (s *Sender) Expire(now tick.Time) (x Expired) {
 	if s.pace.blocked && s.pace.next <= now {
 		s.pace.blocked = false
@@ -106,7 +106,7 @@ func (s *Sender) Expire(now tick.Time) (x Expired) {
 	return x
 }
 
-// onTimeout is RFC 6298, 5.4 to 5.6 and RFC 8985, 6.3.
+// onTimeout handles a retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3).
 func (s *Sender) onTimeout(now tick.Time) {
 	s.count.Timeouts++
 	first := s.rtt.retries == 0
@@ -121,7 +121,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 		s.beginUndo()
 	}
 	s.cc.OnTimeout(s.Outstanding(), !again)
-	s.round.limited = true // by the loss window, which the retransmissions fill
+	s.round.limited = true // the retransmissions fill the loss window
 	s.reduced, s.timedOut = now, now
 	s.state = Loss
 	s.recover, s.beyond = s.nxt, s.nxt
@@ -173,8 +173,8 @@ func (s *Sender) dropSACK() {
 	s.timers.renege = tick.Never
 }
 
-// onReneged handles a peer that discarded bytes which it had SACKed like a timeout: all of them must be retransmitted
-// (RFC 2018, 8).
+// onReneged handles a peer that discarded bytes after it had SACKed them. It acts as after a timeout: all SACKed bytes
+// must be retransmitted (RFC 2018, 8).
 func (s *Sender) onReneged(now tick.Time) {
 	s.count.Reneged++
 	s.dropSACK()

@@ -17,17 +17,17 @@ import (
 type tlp struct {
 	want     tlpStep
 	inFlight bool    // the probe is unacknowledged
-	resent   int     // bytes that were retransmitted: TLP.is_retrans if not 0
+	resent   int     // bytes retransmitted as a probe, 0 for new data; TLP.is_retrans if not 0
 	end      seq.Num // TLP.end_seq
 }
 
-// tlpStep is the action that is due when the probe timer expires.
+// tlpStep is the action that is due after the probe timer has expired.
 type tlpStep uint8
 
 const (
 	tlpNone tlpStep = iota
-	tlpNew          // the timer fired: a new segment is wanted
-	tlpLast         // there is none: the last record goes again
+	tlpNew          // send a new segment
+	tlpLast         // no new data: retransmit the last record
 )
 
 func (t *tlp) cancel() { *t = tlp{} }

@@ -5,14 +5,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// undo detects that a recovery was spurious.
+// undo is the state for the detection of a spurious recovery.
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	bytes  int     // retransmitted since, or as a tail loss probe before, and not reported as duplicates
-	resent bool    // something was retransmitted
-	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
-	// acknowledgement came since
+	bytes  int     // retransmitted since then, or before as a tail loss probe, and not reported as duplicates
+	resent bool    // bytes were retransmitted since then
+	// eifel reports that RFC 3522 can still decide: when recovery began, the head had been sent only once, and no
+	// acknowledgement of new data has arrived since.
 	eifel       bool
 	firstResent tick.Time // of the first retransmission
 }
@@ -35,11 +35,12 @@ func (u *undo) onResent(n int, now tick.Time) {
 	}
 }
 
-// frto is RFC 5682: after a timeout, two new segments show whether the old ones still arrive.
+// frto is the state of F-RTO (RFC 5682): after a timeout, the acknowledgements of two new segments show whether the old
+// ones still arrive.
 type frto struct {
 	step    frtoStep
 	recover seq.Num // SND.NXT at the timeout
-	head    seq.Num // where the head ends, which goes again in parts when the MSS fell
+	head    seq.Num // end of the head, which is retransmitted in parts if the MSS fell
 	credit  int     // new segments still to send
 }
 
@@ -47,13 +48,13 @@ type frtoStep uint8
 
 const (
 	frtoOff   frtoStep = iota
-	frtoHead           // step 1: the head goes again
+	frtoHead           // step 1: the head must be retransmitted
 	frtoFirst          // step 2: waiting for the first acknowledgement
-	frtoNew            // step 2b: new segments are wanted
+	frtoNew            // step 2b: new segments must be sent
 	frtoWait           // step 3: waiting for the second acknowledgement
 )
 
-// finSent reports whether the FIN was sent: there is no new data.
+// finSent reports whether the FIN was sent: there cannot be new data.
 func (s *Sender) finSent() bool {
 	return s.q.len() > 0 && s.q.at(s.q.tail-1).kind == FIN
 }
@@ -65,8 +66,9 @@ func (f *frto) enterRecovery(on bool, nxt seq.Num) {
 	}
 }
 
-// onResent notes that the head goes again, or a part of it. A second record that is retransmitted, because the window
-// has room for both, ends F-RTO: its acknowledgement would be taken for that of its original.
+// onResent records the retransmission of a record with this end, or of a part of it. If it is the head, step 2 begins.
+// If the window has room for a second record, its retransmission ends F-RTO: an acknowledgement of it would look like
+// that of its original.
 func (f *frto) onResent(end seq.Num) {
 	switch {
 	case f.step == frtoHead:
@@ -100,8 +102,8 @@ func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 	}
 	if ev.acked > 0 && u.eifel && s.state >= Recovery {
 		u.eifel = false
-		// The head was taken for lost. Its original arrived if it was not sent again yet, or if the echo is
-		// older than that.
+		// The head was marked lost. Its original arrived if it is not retransmitted yet, or if the timestamp echo is
+		// older than the first retransmission.
 		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS &&
 			s.cfg.Clock.before(a.TSEcr, u.firstResent) {
 			s.count.UndoEifel++
@@ -126,14 +128,14 @@ func (s *Sender) checkFRTO() bool {
 		return false
 	}
 	switch f.step {
-	case frtoHead: // acknowledged before it went again
+	case frtoHead: // acknowledged before it was retransmitted
 		if ev.acked > 0 {
 			f.step = frtoOff
 			return true
 		}
 	case frtoFirst:
 		switch {
-		case ev.acked > 0 && s.una.Less(f.head): // a part
+		case ev.acked > 0 && s.una.Less(f.head): // only a part of the head
 		case ev.acked > 0:
 			f.step, f.credit = frtoNew, frtoSegments
 		case ev.dup:
@@ -169,13 +171,13 @@ func (s *Sender) undoRecovery(now tick.Time) {
 	}
 	s.cc.Undo(s.Pipe(), s.ev.acked)
 	if !timedOut {
-		s.rack.reorderingSeen = true // the late segment was sent again, so step 3 could not see it
+		s.rack.reorderingSeen = true // the late segment was retransmitted, so step 3 could not detect it
 		return
 	}
 	if s.rtt.shift > 0 {
-		// There was no sample since, but the round trip was the RTO and the time after it (RFC 4015,
-		// 3.6). Without it a peer that delays acknowledgements as long as the timer waits would have each segment
-		// sent twice, for ever.
+		// There was no sample since the timeout, but the round trip was the RTO plus the time since then (RFC 4015,
+		// 3.6). Without this sample, if a peer delays acknowledgements by more than the RTO, each segment would be sent
+		// twice for ever.
 		s.rtt.sample(s.rtt.rto+now.Sub(s.rtt.stalled), s.una, s.nxt)
 	}
 	s.rtt.spurious, s.rtt.newData = true, s.nxt
