@@ -2,39 +2,39 @@ package tcp
 
 import "xwarp/tcp/wire"
 
-// optionSent is the state reported to the peer by AccECN options.
+// optionSent is what AccECN options have reported to the peer.
 type optionSent struct {
 	counters [3]uint32 // of ECT(0), CE, ECT(1)
 	options  int
 }
 
 const (
-	// pathTestOptions is the number of options sent whether counters moved or not, from the handshake on: they show
-	// whether the path lets the option through (RFC 9768, 3.2.3.2.1).
+	// pathTestOptions is the number of options at the start of a connection that are sent even if no counter changed.
+	// They show whether the path passes the option (RFC 9768, 3.2.3.2.1).
 	pathTestOptions = 3
-	// optionInterval is the number of bytes after which a counter is reported even if that takes the room of a SACK
-	// block or a segment of its own. RFC 9768, 3.2.3.3 asks for each counter once in 2^22 bytes, of the 2^24 that it
-	// can represent.
+	// optionInterval is the increase of a counter, in bytes, from which it is reported even in place of a SACK block or
+	// in a segment of its own. RFC 9768, 3.2.3.3 asks for each counter once in 2^22 bytes, of the 2^24 that it can
+	// represent.
 	optionInterval = 1 << 21
 )
 
 // counters returns the counters of the option, in the order of AccECN0.
 func (a *accECN) counters() [3]uint32 { return [3]uint32{a.e0b, a.ceb, a.e1b} }
 
-// hasNews reports whether a counter moved since the last option.
+// hasNews reports whether a counter changed since the last option.
 func (a *accECN) hasNews() bool { return a.counters() != a.sent.counters }
 
-// isUrgent reports whether the option goes before the third SACK block, and with a segment of its own when a segment
-// with data has no room: bytes with CE came, or very many others.
+// isUrgent reports whether the option takes precedence over the third SACK block, and needs a pure ACK if a segment
+// with data has no room for it. It is urgent when the CE counter changed, or another one by optionInterval.
 func (a *accECN) isUrgent() bool {
 	s := &a.sent.counters
 	return a.ceb != s[1] || a.e0b-s[0] >= optionInterval || a.e1b-s[2] >= optionInterval
 }
 
-// addOption adds the option to a segment with room for that many more bytes of options, when a counter moved since
-// the last one. All three counters go when there is room, else CE and the one beside it that moved. An option without
-// one that moved may not be sent (RFC 9768, 3.2.3.3). Without room an urgent one takes the place of SACK blocks
-// behind the second.
+// addOption adds the option to a segment that has room for room more bytes of options, if a counter changed since the
+// last option or the path is still tested. It adds all three counters if they fit, otherwise CE and the other one that
+// changed. It adds none if a counter that changed would be missing (RFC 9768, 3.2.3.3). An urgent option may replace
+// SACK blocks after the second.
 func (a *accECN) addOption(out *Out, room int) {
 	if !a.hasNews() && a.sent.options >= pathTestOptions {
 		return
@@ -58,7 +58,7 @@ func (a *accECN) addOption(out *Out, room int) {
 	}
 }
 
-// option adds the option in one of the two orders with the first n counters of it.
+// option adds the option with the first n counters in the given order, wire.HasAccECN0 or wire.HasAccECN1.
 func (a *accECN) option(o *wire.Options, order wire.OptSet, n uint8) {
 	o.Present |= order
 	o.NAccECN = n

@@ -8,12 +8,12 @@ import "xwarp/tcp/tick"
 // doubles after each such wait, until a wait succeeds.
 type ackDelay struct {
 	waiting     bool
-	lastArrival tick.Time // when the last segment arrived that waits
-	skip        int       // acknowledgements that do not wait
+	lastArrival tick.Time // arrival of the last segment whose acknowledgement waits
+	skip        int       // number of next acknowledgements that do not wait
 	nextSkip    int       // value of skip after the next useless wait
 }
 
-// startWait reports whether the acknowledgement of the bytes in order waits.
+// startWait starts or continues a wait, and reports whether the acknowledgement of in-order bytes must wait.
 func (d *ackDelay) startWait(c *Conn, now tick.Time) bool {
 	wait := c.cfg.AckDelay
 	if wait <= 0 || c.cur.hasPush {

@@ -19,7 +19,7 @@ func (c *Conn) processAck(s *Segment, now tick.Time) {
 	}
 	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 &&
 		c.ecn.mode != ECNAccurate {
-		c.startPersistIfBlocked(now) // nothing in flight: a segment with data, or a window update
+		c.startPersistIfBlocked(now) // nothing in flight: the segment only carries data or updates the window
 		return
 	}
 	a := loss.Ack{
@@ -73,7 +73,7 @@ func (c *Conn) ourFINAcked(now tick.Time) {
 	}
 }
 
-// boundFinWait2 starts the timer of FIN-WAIT-2 after Detach.
+// boundFinWait2 limits the time in FIN-WAIT-2 if Detach was called.
 func (c *Conn) boundFinWait2(now tick.Time) {
 	if c.detached {
 		c.timer.wait = now.Add(c.cfg.FinWait2)

@@ -10,10 +10,11 @@ import (
 // data, the data carries the acknowledgement. The zero value is ready to use.
 type PromptAck struct {
 	held      bool      // an acknowledgement is held back
-	brief     bool      // for pushWait at most
-	sentAlone bool      // the last one left without bytes, and no bytes have left since
-	sentAt    tick.Time // when it left
-	// replies is how many in a row bytes of this side carried, or would have carried; at most pushReplies.
+	brief     bool      // the acknowledgement is held for pushWait at most
+	sentAlone bool      // the last one was sent without data, and no data was sent since
+	sentAt    tick.Time // time at which it was sent
+	// replies is the number of consecutive acknowledgements that data of this side carried, or would have carried if
+	// they had been held. It counts up to pushReplies.
 	replies uint8
 }
 
@@ -33,7 +34,8 @@ func (p *PromptAck) NoteSent(now tick.Time) {
 	}
 }
 
-// NoteReply records that data is sent, which would have carried an acknowledgement held for up to within.
+// NoteReply records that data is sent. It counts as a reply if an acknowledgement is still held, or was sent alone at
+// most within ago: had that one been held so long, this data would have carried it. Later data resets the count.
 func (p *PromptAck) NoteReply(now tick.Time, within tick.Duration) {
 	switch {
 	case !p.held && !p.sentAlone:
@@ -52,16 +54,16 @@ func (p *PromptAck) Held() bool { return p.held }
 // ExpectsReply reports whether data of this side is likely to carry the next acknowledgement.
 func (p *PromptAck) ExpectsReply() bool { return p.replies >= pushReplies }
 
-// PushWaits reports whether the delayed ACK timer holds the acknowledgement of bytes that ended with PSH: AckPushed is
-// to be called before Poll.
+// PushWaits reports whether the delayed ACK timer holds the acknowledgement of bytes that ended with PSH. If so, the
+// caller calls AckPushed before Poll.
 func (c *Conn) PushWaits() bool { return c.push.held }
 
-// AnswersPush reports whether bytes of this side are likely to carry that acknowledgement: AckPushed delays it then.
+// AnswersPush reports whether data of this side is likely to carry that acknowledgement. If so, AckPushed delays it.
 func (c *Conn) AnswersPush() bool { return c.push.ExpectsReply() }
 
-// AckPushed makes the next Poll acknowledge bytes that ended with PSH. It waits for up to pushWait where bytes of this
-// side answered the last few such acknowledgements that soon, or when the owner is not idle: more segments wait to be
-// received, and one acknowledgement may cover them.
+// AckPushed makes the next Poll acknowledge bytes that ended with PSH. In two cases it delays the acknowledgement for
+// up to pushWait instead: AnswersPush is true, or the owner is not idle, because more segments wait to be received and
+// one acknowledgement may cover them.
 func (c *Conn) AckPushed(now tick.Time, idle bool) {
 	switch {
 	case !c.push.held:

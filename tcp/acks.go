@@ -9,12 +9,12 @@ import (
 // pendingAck is one acknowledgement that is due.
 type pendingAck struct {
 	ack seq.Num
-	// from is the end of the previous acknowledgement: StretchAck bounds ack - from.
+	// from is the number that the previous acknowledgement acknowledges: StretchAck limits ack - from.
 	from       seq.Num
 	dup        seq.Range // duplicate bytes to report (RFC 2883), or empty
-	reportsGap bool      // bytes beyond a hole, or duplicates, arrived: SACK blocks, if the peer permits them
-	ece        bool      // RFC 3168, 6.1.3
-	// noSACK: an ACK of ACKs, without SACK blocks (RFC 9768, 3.2.2.5.1)
+	reportsGap bool      // bytes beyond a hole, or duplicates, arrived: send SACK blocks if negotiated
+	ece        bool      // carries ECE (RFC 3168, 6.1.3)
+	// noSACK: this acknowledges pure ACKs, and must not carry SACK blocks (RFC 9768, 3.2.2.5.1).
 	noSACK bool
 }
 
@@ -23,15 +23,16 @@ type ackState struct {
 	owed    [maxPendingAcks]pendingAck
 	nOwed   int
 	lastAck seq.Num // Last.ACK.sent (RFC 7323, 4.3)
-	ackedTo seq.Num // value of lastAck once all acknowledgements that are due were sent
+	ackedTo seq.Num // value of lastAck after all acknowledgements that are due are sent
 	quick   int     // acknowledgements that are still sent without delay
-	// challengeAt is when the next challenge ACK may leave. probeAnswerAt is when the next answer to a window or
-	// keepalive probe may.
+	// challengeAt is the earliest time of the next challenge ACK. probeAnswerAt is that of the next answer to a window
+	// or keepalive probe.
 	challengeAt, probeAnswerAt tick.Time
 }
 
-// oweAck queues an acknowledgement of RCV.NXT, with stretch for in-order bytes that may be acknowledged together. What
-// is owed is written field by field: a composite would be made elsewhere and copied, which waits for the fields (5 ns).
+// oweAck queues an acknowledgement of RCV.NXT. stretch reports that it is for in-order bytes, so that the last queued
+// one may cover them. The fields of pendingAck are assigned one by one, because copying a composite literal takes 5 ns
+// more.
 func (c *Conn) oweAck(dup seq.Range, stretch bool) {
 	c.inRun = false
 	gap, ece, from := len(c.outOfOrder.ranges) > 0 || !dup.Empty(), c.ecn.echo(), c.ackedTo
@@ -56,8 +57,8 @@ func (c *Conn) oweAck(dup seq.Range, stretch bool) {
 	c.nOwed++
 }
 
-// oweInOrderAck is owe with stretch for bytes in order without anything beside them. Nearly always the
-// acknowledgement owed last covers them, too.
+// oweInOrderAck is oweAck with stretch for in-order bytes without duplicates. It has a fast path for the usual case
+// that the last queued acknowledgement can cover them.
 func (c *Conn) oweInOrderAck() {
 	if c.nOwed > 0 && len(c.outOfOrder.ranges) == 0 && c.ecn.mode == ECNOff {
 		last := &c.owed[c.nOwed-1]
@@ -90,14 +91,14 @@ func (c *Conn) AckNow() {
 	}
 }
 
-// ackPolicy decides about the acknowledgement of a segment that moved RCV.NXT from old (RFC 5681, 4.2; RFC
-// 9293, 3.8.6.3).
+// ackPolicy decides when to acknowledge the current segment (RFC 5681, 4.2; RFC 9293, 3.8.6.3). old is RCV.NXT before
+// it.
 func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	k := &c.cur
 	switch {
 	case !k.dup.Empty():
 		c.oweAck(k.dup, false)
-	case k.offered > 0 && k.kept == 0 && !k.ackNow && c.offered.R[0].Start == old: // never received
+	case k.offered > 0 && k.kept == 0 && !k.ackNow && c.offered.R[0].Start == old: // refused: as if never received
 	case k.ackNow, k.hasText && (k.hadHoles || len(c.outOfOrder.ranges) > 0),
 		k.offered > 0 && k.kept == 0:
 		c.oweAck(seq.Range{}, false)
@@ -107,7 +108,7 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	}
 }
 
-// ackInOrder decides about the acknowledgement of bytes in order when nothing requires an immediate one.
+// ackInOrder decides when to acknowledge in-order bytes for which nothing requires an immediate acknowledgement.
 func (c *Conn) ackInOrder(now tick.Time) {
 	switch {
 	case c.quick > 0:
@@ -129,8 +130,9 @@ func (c *Conn) ackInOrder(now tick.Time) {
 	}
 }
 
-// oweChallengeAck owes an acknowledgement for a segment that may be forged, within both budgets (RFC 5961, 7). The
-// budget of this connection comes first, so that a closed one takes nothing from the shared one.
+// oweChallengeAck queues an acknowledgement for a segment that may be forged, if the limit of this connection and the
+// shared Budget allow it (RFC 5961, 7). It checks the limit of the connection first, so that a connection beyond its
+// limit takes nothing from the shared Budget.
 func (c *Conn) oweChallengeAck(now tick.Time) {
 	if now < c.challengeAt || c.cfg.Budget != nil && !c.cfg.Budget.allow(now) {
 		c.n.ChallengeSuppressed++
@@ -141,9 +143,9 @@ func (c *Conn) oweChallengeAck(now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// answerWindowOrKeepaliveProbe queues the answer to a keepalive or window probe. It is limited by probeAnswerPause of
-// this connection, not by the shared Budget: a peer ends a connection without answers to its probes, and other peers
-// must not be able to cause that.
+// answerWindowOrKeepaliveProbe queues the answer to a keepalive or window probe. There is at most one answer in
+// probeAnswerPause on each connection. The shared Budget does not limit answers: a peer that gets none ends its
+// connection, and other peers must not be able to cause that.
 func (c *Conn) answerWindowOrKeepaliveProbe(now tick.Time) {
 	if now < c.probeAnswerAt {
 		c.n.ProbesSuppressed++
@@ -154,7 +156,7 @@ func (c *Conn) answerWindowOrKeepaliveProbe(now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// pollAck emits the next acknowledgement that is due.
+// pollAck writes the next acknowledgement that is due to out, and reports whether there was one.
 func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	if c.nOwed == 0 {
 		return false
@@ -180,9 +182,9 @@ func (c *Conn) controlSeq() seq.Num {
 	return seq.Max(c.una, c.right)
 }
 
-// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated. An
-// acknowledgement from before the last segments of the batch has no blocks of the ranges held now: they would report a
-// hole that does not exist, and the peer would retransmit it.
+// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated. If ack is older than
+// RCV.NXT, later segments of the batch have arrived, and the ranges held now are not added: together with ack they
+// would report a hole that does not exist, and the peer would retransmit it.
 func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 	if !c.sackOK || len(c.outOfOrder.ranges) == 0 && dup.Empty() {
 		return
@@ -192,7 +194,7 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 		out.Opt.SACK[0] = dup
 		n = 1
 		c.n.DSACKsSent++
-		// also when it is equal: otherwise the peer cannot tell that the first one is a duplicate
+		// also if both are equal: otherwise the peer cannot recognize the first block as a duplicate
 		if _, in := c.outOfOrder.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) {
 			out.Opt.SACK[1] = in
 			n = 2
@@ -216,7 +218,8 @@ func (c *Conn) maxSACKs() int {
 	return 4
 }
 
-// clearOwedAcks records that a segment that acknowledges all bytes before RCV.NXT was sent.
+// clearOwedAcks drops all queued acknowledgements, because a segment is sent that acknowledges all bytes before
+// RCV.NXT.
 func (c *Conn) clearOwedAcks() {
 	c.dropAcks()
 	c.ackedTo = c.rcvNxt

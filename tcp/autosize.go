@@ -5,19 +5,20 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// autosize estimates the receive space that keeps the peer sending: twice the bytes of a round trip, as dynamic
-// right-sizing (Fisk and Feng), because the peer at most doubles its window in a round trip.
+// autosize estimates the receive space that lets the peer send without pause. Like dynamic right-sizing (Fisk and
+// Feng), it is twice the bytes received in a round trip, because the peer at most doubles its window in a round trip.
 type autosize struct {
 	rtt  tick.Duration
-	at   tick.Time // the current round began
-	mark seq.Num   // RCV.NXT then
+	at   tick.Time // start of the current round
+	mark seq.Num   // RCV.NXT at the start
 	want int
 }
 
-// onReceived updates the estimate after RCV.NXT moved. The round trip is measured by the echoed timestamp; the minimum
-// counts, because a peer with nothing to send makes it longer. Without timestamps it is the estimate of the send side.
+// onReceived updates the estimate after RCV.NXT moved. The round trip is the least time since an echoed timestamp was
+// sent, because a peer that has nothing to send for a while makes that time longer. Without timestamps it is the
+// estimate of the send side.
 func (a *autosize) onReceived(c *Conn, now tick.Time) {
-	if c.ts.on && c.cur.ecr != 0 { // each segment has timestamps then
+	if c.ts.on && c.cur.ecr != 0 { // each segment with data has timestamps
 		d := max(tick.Duration(int32(c.tsval(now)-c.cur.ecr)), 1) * c.cfg.TSTick
 		if a.rtt == 0 || d < a.rtt {
 			a.rtt = d
@@ -32,7 +33,7 @@ func (a *autosize) onReceived(c *Conn, now tick.Time) {
 	if a.rtt == 0 || now.Sub(a.at) < a.rtt {
 		return
 	}
-	if now.Sub(a.at) < 2*a.rtt { // a longer round held a pause
+	if now.Sub(a.at) < 2*a.rtt { // a longer round contained a pause
 		a.want = max(a.want, min(2*c.rcvNxt.Diff(a.mark)+16*c.rcvMSS, 0xffff<<c.rcvScale))
 	}
 	a.at, a.mark = now, c.rcvNxt

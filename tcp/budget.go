@@ -12,7 +12,7 @@ type Budget struct {
 	used        uint64
 }
 
-// Init allows perSecond challenge ACKs on average [1000]; seed must be random.
+// Init allows perSecond challenge ACKs per second on average; 0 means 1000. seed must be random.
 func (b *Budget) Init(perSecond int, seed uint64) {
 	if perSecond <= 0 {
 		perSecond = 1000
@@ -36,7 +36,7 @@ func (b *Budget) allow(now tick.Time) bool {
 	return true
 }
 
-// next is SplitMix64.
+// next returns the next number of the generator SplitMix64.
 func (b *Budget) next() uint64 {
 	b.rng += 0x9e3779b97f4a7c15
 	z := b.rng

@@ -7,7 +7,7 @@ import (
 )
 
 // Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4). No byte may be added to the Source afterwards. In
-// SYN-SENT it ends the connection.
+// SYN-SENT it ends the connection at once.
 func (c *Conn) Shutdown(now tick.Time) {
 	c.inRun = false
 	if c.fin != finNone || !c.enter(shutdown) {
@@ -33,8 +33,9 @@ func (c *Conn) Detach(now tick.Time) {
 	}
 }
 
-// Abort ends the connection (RFC 9293, 3.10.5). The next Poll returns the RST if the peer needs one: CLOSING and
-// LAST-ACK begin here with Shutdown, in the RFC when the FIN is sent.
+// Abort ends the connection (RFC 9293, 3.10.5). The next Poll returns a RST if the peer needs one. In CLOSING and
+// LAST-ACK it needs one only before our FIN was sent: in this package, other than in the RFC, these states begin before
+// the FIN is sent.
 func (c *Conn) Abort(now tick.Time) {
 	switch {
 	case c.state == Closed:
@@ -57,13 +58,13 @@ func (c *Conn) endWithReset(why Cause) {
 // resetReply is a queued RST: the answer to one segment, or the end of the connection.
 type resetReply struct {
 	due bool
-	ack bool // with ACK, as the end of a synchronized connection
+	ack bool // with ACK, because it ends a synchronized connection
 	at  seq.Num
 }
 
 func (r *resetReply) set(at seq.Num) { *r = resetReply{due: true, at: at} }
 
-// pollReset emits the RST.
+// pollReset writes the queued RST to out.
 func (c *Conn) pollReset(now tick.Time, out *Out) {
 	f := wire.RST
 	if c.reply.ack {
@@ -78,7 +79,8 @@ func (c *Conn) pollReset(now tick.Time, out *Out) {
 	c.n.ResetsOut++
 }
 
-// Recycle ends a connection in TIME-WAIT before its time is over, so that the SYN of Reusable can start a new one.
+// Recycle ends a connection in TIME-WAIT before its time is over, so that a SYN for which Reusable is true can start a
+// new one.
 func (c *Conn) Recycle() {
 	if c.state == TimeWait {
 		c.enterClosed(CauseClosed)
@@ -86,8 +88,9 @@ func (c *Conn) Recycle() {
 }
 
 // Reusable reports whether s, a SYN for a connection in TIME-WAIT, may start a new connection (RFC 6191; RFC 9293,
-// 3.10.7.4): its timestamp is newer, or without timestamps its number is beyond everything received. The caller then
-// calls Recycle and passes s to the Listener, which chooses an ISN later than all numbers of c (RFC 6528).
+// 3.10.7.4): its timestamp is newer, or, without timestamps or with an equal one, its number is beyond all received
+// bytes. The caller then calls Recycle and passes s to the Listener, which chooses an ISN later than all numbers of c
+// (RFC 6528).
 func (c *Conn) Reusable(s *Segment) bool {
 	if c.state != TimeWait || s.Flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) != wire.SYN {
 		return false

@@ -9,33 +9,33 @@ import (
 type ECNMode uint8
 
 const (
-	ECNOff      ECNMode = iota // neither asks nor grants
+	ECNOff      ECNMode = iota // neither requests nor grants ECN
 	ECNPassive                 // grants a peer's request, and makes none
-	ECNClassic                 // asks for RFC 3168
-	ECNAccurate                // asks for RFC 9768, falls back to RFC 3168
+	ECNClassic                 // requests RFC 3168
+	ECNAccurate                // requests RFC 9768, falls back to RFC 3168
 )
 
 // Config is the configuration of a connection. Conn keeps a copy. A zero field means the default in brackets.
 type Config struct {
-	// MTU is the largest IP packet that the local link takes [1500]. From it follow the MSS option, which announces
-	// MTU less the headers, and the first EMSS.
+	// MTU is the largest IP packet of the local link in bytes [1500]. The announced MSS is MTU less the headers, and
+	// MTU limits the EMSS.
 	MTU  int
-	IPv6 bool // headers of 60 bytes instead of 40
+	IPv6 bool // IP and TCP headers have 60 bytes instead of 40
 
-	// MSS, when set, is announced instead of MTU less headers (RFC 6691).
+	// MSS is announced in the MSS option [MTU less headers, RFC 6691].
 	MSS int
-	// PathMTU, when set and below MTU, is the known MTU of the path.
+	// PathMTU is the known MTU of the path, at most MTU [MTU].
 	PathMTU int
 	// MinPathMTU is the floor below which no ICMP message lowers the path MTU [552 for IPv4, 1280 for IPv6].
 	MinPathMTU int
-	// Encapsulation is how many bytes the layer below TCP adds to a packet at most, which MTU and PathMTU do not count.
-	// The default of MinPathMTU is as many bytes less.
+	// Encapsulation is the maximum number of bytes that the layer below TCP adds to a packet [0]. MTU and PathMTU do
+	// not include them. They reduce the default of MinPathMTU.
 	Encapsulation int
-	// ProbeMTU lets packetisation-layer probing (RFC 4821) search above PathMTU up to MTU, and below it when
-	// full-sized segments vanish.
+	// ProbeMTU enables packetization layer path MTU discovery (RFC 4821): probes above PathMTU up to MTU, and smaller
+	// segments when full-sized ones disappear.
 	ProbeMTU bool
 
-	NoTimestamps bool // RFC 7323 timestamps neither asked for nor granted
+	NoTimestamps bool // neither request nor grant timestamps (RFC 7323)
 	NoSACK       bool
 	NoWScale     bool
 
@@ -44,61 +44,64 @@ type Config struct {
 	RcvSpace    int
 	RcvSpaceMax int
 
-	// DelayedAck is the longest an acknowledgement waits [40 ms; at most 500 ms, RFC 1122]. Negative: never waits.
+	// DelayedAck is the maximum delay of an acknowledgement [40 ms; at most 500 ms, RFC 1122]. Negative: no delay.
 	DelayedAck tick.Duration
-	// QuickAcks is the number of acknowledgements at the start that are not delayed [16]. Negative: none.
+	// QuickAcks is the number of acknowledgements at the start of a connection that are not delayed [16]. Negative:
+	// none.
 	QuickAcks int
-	// StretchAck is the number of full-sized segments that one acknowledgement may cover when they arrived in one
+	// StretchAck is the maximum number of full-sized segments that one acknowledgement covers if they arrived in one
 	// batch, between two calls of Poll [2, RFC 5681].
 	StretchAck int
-	// AckDelay is the time that an acknowledgement of fewer segments waits for more in a continuous stream. 0: it waits
-	// for the segments of its batch only.
+	// AckDelay is how long an acknowledgement of fewer segments than StretchAck waits for more segments in a continuous
+	// stream. 0: it waits only for the segments of its batch.
 	AckDelay tick.Duration
 
-	// TSOffset is added to the timestamp clock: random for each connection (RFC 7323, 5.4). TSTick is the clock's
-	// period [1 ms; RFC 7323 allows 1 ms to 1 s, shorter ones shorten PAWS's reach].
+	// TSOffset is added to the timestamp clock. It must be random for each connection (RFC 7323, 5.4). TSTick is the
+	// period of the clock [1 ms]. RFC 7323 allows 1 ms to 1 s; with a shorter period timestamps wrap earlier, which
+	// weakens PAWS.
 	TSOffset uint32
 	TSTick   tick.Duration
 
 	ECN ECNMode
 
-	// SYNRetries is the number of SYN retransmissions [8: the last after 3 minutes, RFC 9293, MUST-23]. SYNACKRetries
-	// is the same for the SYN-ACK of a Listener [6: 2 minutes, because the SYN may be forged]. SYNTimeout is the time
-	// before the first retransmission [1 s, RFC 6298].
+	// SYNRetries is the number of SYN retransmissions [8: the last follows after 3 minutes, RFC 9293, MUST-23].
+	// SYNACKRetries is the same for the SYN-ACK of a Listener [6: 2 minutes, because the SYN may be forged]. SYNTimeout
+	// is the time before the first retransmission [1 s, RFC 6298].
 	SYNRetries    int
 	SYNACKRetries int
 	SYNTimeout    tick.Duration
 
 	// UserTimeout ends a connection whose bytes stay unacknowledged that long [5 min]. Negative: never.
 	UserTimeout tick.Duration
-	// AnnounceUTO sends the user timeout option (RFC 5482) with the SYN; AdoptUTO follows the peer's,
-	// within UTOMin and UTOMax of limits.go.
+	// AnnounceUTO sends the user timeout option (RFC 5482) with the SYN. AdoptUTO raises UserTimeout to the value of
+	// the peer's option, within UTOMin and UTOMax.
 	AnnounceUTO, AdoptUTO bool
 
-	// KeepaliveIdle starts probes after that long without a segment; 0 is off. KeepaliveInterval [75 s] between
-	// probes, KeepaliveProbes [9] without answer end the connection.
+	// KeepaliveIdle is the time without a segment from the peer after which keepalive probes start; 0: no probes.
+	// KeepaliveInterval is the time between probes [75 s]. KeepaliveProbes unanswered probes end the connection [9].
 	KeepaliveIdle     tick.Duration
 	KeepaliveInterval tick.Duration
 	KeepaliveProbes   int
 
-	// PersistMax is the longest pause between zero-window probes [60 s]. ZeroWindowTimeout ends a connection whose
-	// peer kept a zero window that long (RFC 6429); 0: never.
+	// PersistMax is the longest pause between window probes [60 s]. ZeroWindowTimeout ends a connection whose peer
+	// keeps a zero window that long (RFC 6429); 0: never.
 	PersistMax        tick.Duration
 	ZeroWindowTimeout tick.Duration
 
-	// TimeWait is 2 MSL [60 s]. FinWait2 ends FIN-WAIT-2 after Detach [60 s].
+	// TimeWait is the time in TIME-WAIT, 2 MSL [60 s]. FinWait2 is the maximum time in FIN-WAIT-2 after Detach [60 s].
 	TimeWait tick.Duration
 	FinWait2 tick.Duration
-	// Linger bounds the time from Shutdown to the acknowledgement of our FIN; then RST. 0: only UserTimeout does.
+	// Linger limits the time from Shutdown to the acknowledgement of our FIN. After it the connection is reset. 0: only
+	// UserTimeout limits it.
 	Linger tick.Duration
 
-	// MaxHoles bounds the gaps in the received bytes [MaxHoles of limits.go, which is also the maximum].
+	// MaxHoles limits the number of ranges kept beyond a hole [the constant MaxHoles, which is also the maximum].
 	MaxHoles int
 
 	// Loss configures loss recovery and congestion control; Init fills in what the handshake decides.
 	Loss loss.Config
 
-	// Budget throttles challenge ACKs of all connections of a worker; nil: only the throttle per connection.
+	// Budget limits the challenge ACKs of all connections of a worker. nil: only each connection's own limit applies.
 	Budget *Budget
 }
 
@@ -109,8 +112,8 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// defaults fills in the defaults and clamps values that the RFCs bound. It is idempotent, because the connections of a
-// Listener get a Config that it has completed before.
+// defaults sets zero fields to their defaults and clamps the others to the limits of the RFCs. It is idempotent: the
+// connections of a Listener get a Config that has its defaults already.
 func (c *Config) defaults() {
 	setDefault(&c.MTU, 1500)
 	c.MTU = min(max(c.MTU, minMTU), maxMTU)
@@ -144,7 +147,7 @@ func (c *Config) defaults() {
 	c.MaxHoles = min(c.MaxHoles, MaxHoles)
 }
 
-// headers is the length of IP and TCP headers without options (RFC 6691).
+// headers returns the length of the IP and TCP headers in bytes, without options (RFC 6691).
 func (c *Config) headers() int {
 	if c.IPv6 {
 		return 60

@@ -1,6 +1,6 @@
-// Package tcp is one TCP connection as a value: RFC 9293 with 5961, 7323, 2018, 2883, 3168, 9768 and more. It
-// has no clock, no goroutine and no I/O, and handles sequence numbers instead of payload. Package loss decides which
-// segments to retransmit and when. A Listener creates connections from SYNs.
+// Package tcp implements a TCP connection as a value (Conn): RFC 9293 with RFC 5961, 7323, 2018, 2883, 3168, 9768 and
+// more. It has no clock, no goroutine and no I/O, and handles sequence numbers instead of payload. Package loss decides
+// which segments to retransmit and when. A Listener creates connections from SYNs.
 package tcp
 
 import (
@@ -24,7 +24,7 @@ type Conn struct {
 	state     State
 	cause     Cause
 	events    Events
-	passive   bool // from a Listener
+	passive   bool // created by a Listener
 	detached  bool
 	softError ip.ICMPKind
 
@@ -56,7 +56,7 @@ type Conn struct {
 //	      |              | Source    | has room  |
 type sndSpace struct {
 	iss, una, nxt  seq.Num
-	frozen         seq.Num // end of the bytes that Source.Next returned; beyond nxt only when a record was cut
+	frozen         seq.Num // end of the bytes from Source.Next; beyond nxt only while a record waits or is cut
 	right          seq.Num // SND.UNA + SND.WND
 	wl1, wl2       seq.Num
 	maxWnd         int // MAX.SND.WND (RFC 5961, 5.2)
@@ -64,12 +64,12 @@ type sndSpace struct {
 	peerMSS        int
 	emss           int
 	segmentMTU     int  // largest packet of a segment that is sent, see LimitSegments
-	keepBoundaries bool // the peer needs the boundaries of the pieces that Source.Next returns, see KeepBoundaries
+	keepBoundaries bool // see KeepBoundaries
 	sackOK         bool
 	fin            finState
-	hasMore        bool // the Source has bytes for which there was no room
-	inRun          bool // the next segment may use nextOfRun
-	windowBlocked  bool // in the last Poll the window was too small for the Source
+	hasMore        bool // the Source has bytes left
+	inRun          bool // the next segment may be written by nextOfRun
+	windowBlocked  bool // the window was too small for the Source, and has not opened yet
 }
 
 // finState is the progress of our FIN.
@@ -92,10 +92,10 @@ type rcvSpace struct {
 	irs, rcvNxt seq.Num
 	rcvAdv      seq.Num // largest right edge announced so far: the limit of acceptance (RFC 7323, 2.4)
 	limit       seq.Num // end of the space of the layer above
-	space       int     // the last SetRcvSpace
-	mostSpace   int     // the largest
+	space       int     // value of the last SetRcvSpace
+	mostSpace   int     // largest value of space
 	rcvScale    uint8
-	rcvMSS      int // largest segment received: the size of a full-sized segment
+	rcvMSS      int // payload of the largest segment received: counts as a full-sized segment
 	finSeq      seq.Num
 	finSeen     bool // a FIN at finSeq waits until RCV.NXT reaches it
 	rcvUp       seq.Num
@@ -106,18 +106,19 @@ type rcvSpace struct {
 type arrival struct {
 	unfinished bool
 	hasText    bool // the segment occupies sequence space in the window
-	hasPush    bool // the segment says PSH
-	offered    int  // bytes
-	kept       int  // of those
+	hasPush    bool // the segment has PSH
+	offered    int  // bytes offered by Input
+	kept       int  // bytes of those kept by Keep
 	ackNow     bool // acknowledge at once
 	isSYNACK   bool // a SYN-ACK; its acknowledgement is queued already
 	hadHoles   bool // there was a gap before this segment
 	dup        seq.Range
 	keptTo     seq.Num // RCV.NXT after the bytes that were kept in order
-	ecr        uint32  // TSecr, 0: it says nothing
+	ecr        uint32  // TSecr of the segment, 0 for none
 }
 
-// Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number, see ISN.
+// Init resets c to CLOSED with a copy of cfg. local and remote are the ports; iss is the initial send sequence number,
+// see ISN.
 func (c *Conn) Init(cfg *Config, local, remote uint16, iss seq.Num, now tick.Time) {
 	tx, o := c.tx, c.outOfOrder
 	o.reset()
@@ -156,8 +157,8 @@ func (c *Conn) Connect(now tick.Time) {
 	c.timer.startSYN(c.cfg.SYNTimeout, now)
 }
 
-// established enters ESTABLISHED: the results of the handshake configure the send side. A FIN that is due already
-// leads on to FIN-WAIT-1.
+// established enters ESTABLISHED and configures the send side with the results of the handshake. If a FIN is queued
+// already, it enters FIN-WAIT-1.
 func (c *Conn) established(now tick.Time) {
 	c.enter(synAcknowledged)
 	c.events |= Connected
@@ -174,7 +175,7 @@ func (c *Conn) established(now tick.Time) {
 	}
 	c.tx.Init(&lc, c.iss+1, now)
 	switch c.timer.synTries {
-	case 0: // from a cookie: unknown
+	case 0: // a connection from a cookie: the round trip is unknown
 	case 1:
 		c.tx.SetHandshakeRTT(now.Sub(c.timer.synFirst), false)
 	default:
@@ -187,7 +188,7 @@ func (c *Conn) established(now tick.Time) {
 	}
 }
 
-// enterClosed ends the connection. The state may be CLOSED already.
+// enterClosed ends the connection with the cause why. The state may be CLOSED already.
 func (c *Conn) enterClosed(why Cause) {
 	c.enter(ended)
 	c.inRun = false
@@ -205,7 +206,7 @@ func (c *Conn) Events() Events {
 	return e
 }
 
-// ClearAcked reports whether Acked is among the events, and takes it.
+// ClearAcked removes Acked from the events and reports whether it was among them.
 func (c *Conn) ClearAcked() bool {
 	acked := c.events&Acked != 0
 	c.events &^= Acked
@@ -239,7 +240,8 @@ func (c *Conn) RcvEnd() seq.Num {
 // SndUna returns SND.UNA, the first number that is not acknowledged.
 func (c *Conn) SndUna() seq.Num { return c.una }
 
-// SndNxt returns SND.NXT, the next new number to send. Bytes of a frozen record that the window cut off lie beyond it.
+// SndNxt returns SND.NXT, the next new number to send. Bytes of a frozen record that did not fit into the window lie
+// beyond it.
 func (c *Conn) SndNxt() seq.Num { return c.nxt }
 
 // DataStart returns the numbers of the first byte sent and of the first byte received. The latter is valid after the
@@ -258,8 +260,8 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// KeepBoundaries sets whether the peer needs the boundaries of the pieces that Source.Next returns (FPDUs). The default
-// is a stream of bytes. A unit with boundaries is cut in three cases, which Counters count:
+// KeepBoundaries sets whether segments keep the boundaries of the units (FPDUs) that Source.Next returns. The default,
+// false, is a stream of bytes. With boundaries, a unit is cut in three cases only, which Counters count:
 //
 //   - It is longer than EMSS, which fell or is below the smallest unit (SplitEMSS; SplitRetransmit when EMSS fell
 //     after the first transmission).

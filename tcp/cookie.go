@@ -21,9 +21,9 @@ import (
 //	+--------------------------------------------------+---+---+-----+
 const (
 	cookiePeriod   = 64 * tick.Second
-	cookiePeriods  = 2 // a cookie is valid in its period and the next one
+	cookiePeriods  = 2 // a cookie is valid in its own period and the next one
 	cookieLife     = cookiePeriods * cookiePeriod
-	cookieTail     = 30 * tick.Second // the head of a first flight was sent five times by then
+	cookieTail     = 30 * tick.Second // by then the peer has sent the first segment five times
 	cookieNoScale  = 15
 	cookieSACKBit  = 1 << 4
 	cookieECNBit   = 1 << 5
@@ -31,7 +31,8 @@ const (
 	cookieHashMask = 1<<24 - 1
 )
 
-// cookieMSS are the MSS values encoded by three bits. A cookie has the largest one that does not exceed the peer's MSS.
+// cookieMSS are the MSS values that the three bits encode. A cookie encodes the largest one that does not exceed the
+// peer's MSS, or the smallest.
 var cookieMSS = [8]uint16{216, 536, 1220, 1300, 1440, 1460, 4312, 8940}
 
 func (l *Listener) cookieHash(t *Tuple, irs seq.Num, period, mss uint32) uint32 {
@@ -60,7 +61,7 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	e := halfOpen{t: *t, syn: *s}
 	e.iss = seq.Num(p&31<<27 | uint32(idx)<<24 | l.cookieHash(t, s.Seq, p, uint32(idx)))
 	keep := s.Opt.Present&wire.HasTS != 0 && !l.cfg.Conn.NoTimestamps
-	if !keep { // nowhere to keep them
+	if !keep { // without timestamps these options cannot be encoded
 		e.syn.Opt.Present &^= wire.HasWScale | wire.HasSACKPermitted
 	}
 	e.syn.Flags &^= wire.AE
@@ -80,7 +81,7 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	l.n.CookiesSent++
 }
 
-// cookieTS replaces the low bits of a timestamp, and keeps it from running ahead of the clock.
+// cookieTS encodes the options of c in the low bits of the timestamp ts. The result is not later than ts.
 func cookieTS(ts uint32, c *Conn) uint32 {
 	bits := uint32(cookieNoScale)
 	if !c.cfg.NoWScale {
@@ -99,18 +100,19 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
-// mayFollowCookie reports whether s may follow the first bytes of a connection that was offered a cookie. Only the
-// first segment has the number that the cookie was computed from. If that segment is lost or overtaken, the later ones
-// must not be answered with RST, because the peer retransmits the first one: a path whose MTU fell can lose it for many
-// seconds. So s is dropped silently. The cost: after a restart of this host, the RST to an old connection whose number
-// looks like a cookie is delayed by cookieTail, or until the period ends. To check more than the period would need a
-// second, shorter hash, which could be guessed.
+// mayFollowCookie reports whether s may be a later segment of a connection that was offered a cookie. The hash covers
+// the IRS, which only the first segment reveals. If that segment is lost or overtaken, later ones must not be answered
+// with RST, because the peer retransmits the first one: a path whose MTU fell can lose it for many seconds. So s is
+// dropped silently. The cost: after a restart of this host, the RST to an old connection whose number looks like a
+// cookie is delayed by cookieTail, or until the period ends. To check more than the period would need a second, shorter
+// hash, which could be guessed.
 func (l *Listener) mayFollowCookie(s *Segment, now tick.Time) bool {
 	return now <= l.cookieUntil.Add(cookieTail-cookieLife) && s.Flags&wire.SYN == 0 &&
 		(period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
 }
 
-// checkCookie restores a half-open connection from the ACK that completes its handshake.
+// checkCookie restores a half-open connection from s, the ACK that completes its handshake. ok is false if s carries no
+// valid cookie.
 func (l *Listener) checkCookie(t *Tuple, s *Segment, now tick.Time) (e halfOpen, ok bool) {
 	if now > l.cookieUntil || s.Flags&(wire.SYN|wire.RST|wire.ACK) != wire.ACK {
 		return e, false

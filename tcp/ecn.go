@@ -6,33 +6,34 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// ecnState is explicit congestion notification in both directions: RFC 3168, RFC 8257's exact echo, or RFC
-// 9768 (accecn.go).
+// ecnState is the state of explicit congestion notification in both directions: by RFC 3168, with the exact echo of RFC
+// 8257, or by RFC 9768 (accecn.go).
 type ecnState struct {
 	mode    ECNMode // negotiated mode: ECNOff, ECNClassic or ECNAccurate
 	isDCTCP bool    // DCTCP: ECE reports the mark of the last segment (RFC 8257, 3.2)
-	latched bool    // ECE until the peer says CWR (RFC 3168, 6.1.3)
-	ce      bool    // the last segment was marked; without accurate feedback, the last one with bytes
+	latched bool    // send ECE until the peer sends CWR (RFC 3168, 6.1.3)
+	ce      bool    // the last segment was marked; without accurate feedback, the last one with data
 	marked  bool    // the current segment is marked
 	cwr     bool    // send CWR with the next new bytes
-	// Segments are sent without ECT: the path changes the ECN bits, or part of the handshake was without them.
+	// noECT: segments are sent without ECT, because the path changes the ECN bits, or part of the handshake was without
+	// ECN.
 	noECT       bool
-	plainSYNACK bool // SYN-ACKs have no ECN bits any more
+	plainSYNACK bool // further SYN-ACKs have no ECN bits
 	asked       askedSet
 	acc         accECN
 }
 
 const ecnSetup = wire.ECE | wire.CWR
 
-// Packets with CE that are acknowledged at once: while bytes are not acknowledged, and while all are. The latter is
-// no less than 3, else two ends would answer each other for ever, and no more than 7, else the field goes round (RFC
-// 9768, 3.2.2.5.1).
+// Number of packets with CE after which an acknowledgement is sent at once: marksWithData while received bytes are not
+// acknowledged, marksWithoutData while all are. The latter is at least 3, otherwise two ends would acknowledge each
+// other's ACKs for ever, and at most 7, otherwise the ACE field could wrap unnoticed (RFC 9768, 3.2.2.5.1).
 const (
 	marksWithData    = 2
 	marksWithoutData = 3
 )
 
-// onSegment processes the IP bits and CWR of an acceptable segment.
+// onSegment processes the ECN bits of the IP header, and CWR, of an acceptable segment.
 func (e *ecnState) onSegment(c *Conn, s *Segment) {
 	if e.mode == ECNOff {
 		return
@@ -51,10 +52,10 @@ func (e *ecnState) onSegment(c *Conn, s *Segment) {
 	}
 }
 
-// ackMarks decides whether the marks of the segment that arrived are acknowledged at once: when they begin or end
-// with bytes, every second one while bytes are not acknowledged, else every third one (RFC 9768, 3.2.2.5.1). Such
-// an ACK of ACKs has no SACK blocks, so that the peer does not take it for a duplicate acknowledgement. Of two ends
-// that do this, each answers at most a third of the other's.
+// ackMarks decides whether the current segment is acknowledged at once because of marks (RFC 9768, 3.2.2.5.1). A
+// segment with data is, if the marks begin or end with it, or if marksWithData are unreported. A pure ACK is, after
+// marksWithData or marksWithoutData marks. Such an ACK of ACKs has no SACK blocks, so that the peer does not take it
+// for a duplicate acknowledgement. If both ends do this, each acknowledges at most a third of the other's ACKs.
 func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
 	switch n := e.acc.unreportedMarks; {
 	case hasBytes:
@@ -68,8 +69,8 @@ func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
 	}
 }
 
-// onText processes a segment with data for RFC 3168's feedback. When marks begin or end, the bytes before are
-// acknowledged at once with the old echo (RFC 8257, 3.2).
+// onText processes a segment with data for the feedback of RFC 3168. With DCTCP, when marks begin or end, the bytes
+// before it are acknowledged at once with the previous echo (RFC 8257, 3.2).
 func (e *ecnState) onText(c *Conn) {
 	if e.mode != ECNClassic {
 		return
@@ -87,10 +88,10 @@ func (e *ecnState) onText(c *Conn) {
 	e.ce = e.marked
 }
 
-// finish ends the processing of one segment.
+// finish clears the state of the current segment.
 func (e *ecnState) finish() { e.marked = false }
 
-// echo reports whether an acknowledgement queued now carries ECE.
+// echo reports whether an acknowledgement that is queued now must carry ECE.
 func (e *ecnState) echo() bool {
 	if e.mode != ECNClassic {
 		return false
@@ -101,7 +102,7 @@ func (e *ecnState) echo() bool {
 	return e.latched
 }
 
-// feedback copies the marks that s reports to a.
+// feedback sets in a the marks that s reports.
 func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 	switch {
 	case s.Flags&wire.SYN != 0:
@@ -120,14 +121,14 @@ func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 	}
 }
 
-// onLossResult processes the result of loss recovery.
+// onLossResult requests CWR on the next new data if loss recovery reduced the window.
 func (e *ecnState) onLossResult(r *loss.Result) {
 	if r.CWR && e.mode == ECNClassic {
 		e.cwr = true
 	}
 }
 
-// setFlags sets the bits of a segment with bytes or FIN, or of a window or keepalive probe.
+// setFlags sets the ECN flags of a segment with data or FIN, or of a window or keepalive probe.
 func (e *ecnState) setFlags(out *Out) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(false)
@@ -136,8 +137,9 @@ func (e *ecnState) setFlags(out *Out) {
 	}
 }
 
-// setNewDataFlags sets the bits of bytes sent for the first time, and the AccECN option when there is room behind the
-// bytes. Bytes sent again are not ECT (RFC 3168, 6.1.5), and without the option (RFC 9768, 3.2.3.2.2).
+// setNewDataFlags sets ECT and CWR of a segment whose bytes are sent for the first time, and adds the AccECN option if
+// there is room. Retransmitted segments are sent without ECT (RFC 3168, 6.1.5) and without the option (RFC 9768,
+// 3.2.3.2.2).
 func (e *ecnState) setNewDataFlags(c *Conn, out *Out) {
 	if e.mode == ECNOff {
 		return
@@ -162,7 +164,7 @@ func (e *ecnState) setNewDataFlags(c *Conn, out *Out) {
 	}
 }
 
-// setPureAckFlags sets the bits of an acknowledgement.
+// setPureAckFlags sets the ECN flags of a pure ACK, and adds the AccECN option.
 func (e *ecnState) setPureAckFlags(out *Out, ece bool) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(out.Opt.Present&wire.HasSACK == 0)

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// ecnSYNs is the number of SYNs that request ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC
-	// 9768, 3.1.4.1).
+	// ecnSYNs is the number of SYNs that request ECN. Later ones do not, because the path may drop SYNs with ECN bits
+	// (RFC 3168, 6.1.1.1; RFC 9768, 3.1.4.1).
 	ecnSYNs = 2
-	// ecnSYNACKs is the number of unacknowledged SYN-ACKs that grant RFC 9768's feedback; later ones have no ECN bits.
-	// Only the first has the option (RFC 9768, 3.2.3.2.2).
+	// ecnSYNACKs is the number of SYN-ACKs that grant the feedback of RFC 9768. If they are not acknowledged, later
+	// ones have no ECN bits. Only the first has the AccECN option (RFC 9768, 3.2.3.2.2).
 	ecnSYNACKs = 2
 )
 
@@ -57,7 +57,7 @@ func (a askedSet) conflictsWith(m ECNMode) bool { return m != ECNOff && a.has(EC
 // 3.1.5).
 func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	e.isDCTCP = c.cfg.Loss.CC.Algorithm == cc.DCTCP
-	plain := !c.passive && c.timer.synTries > ecnSYNs // a SYN without ECN left
+	plain := !c.passive && c.timer.synTries > ecnSYNs // a SYN without ECN was sent
 	if s.Flags&wire.ACK == 0 {
 		e.mode = c.cfg.ecnAsked(s.Flags)
 		e.asked.add(e.mode)
@@ -71,7 +71,7 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	ace := aceOf(s.Flags)
 	switch e.mode = c.cfg.ecnGranted(ace); e.mode {
 	case ECNClassic:
-		e.noECT = plain // RFC 3168, 6.1.1; an accurate client may use ECT: its server certainly has the mode
+		e.noECT = plain // RFC 3168, 6.1.1; with RFC 9768 ECT is allowed: the server certainly uses that mode
 	case ECNAccurate:
 		e.acc.init()
 		e.acc.synACK(s.ECN, true)
@@ -79,8 +79,8 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	}
 }
 
-// onRepeatedSYN processes the ECN bits of a repeated SYN. It returns false when the SYN requests another mode than an
-// earlier one: the connection has to be reset, because the peer cannot know which one applies (RFC 9768, 3.1.5).
+// onRepeatedSYN processes the ECN bits of a repeated SYN. It returns false if one SYN requested RFC 3168 and another
+// one RFC 9768. The connection must then be reset, because the peer cannot know which mode applies (RFC 9768, 3.1.5).
 func (e *ecnState) onRepeatedSYN(c *Conn, s *Segment) bool {
 	e.asked.add(c.cfg.ecnAsked(s.Flags))
 	e.acc.first = s.ECN
@@ -88,17 +88,17 @@ func (e *ecnState) onRepeatedSYN(c *Conn, s *Segment) bool {
 	return !e.asked.isMixed()
 }
 
-// onRepeatedSYNACK processes the IP bits of a SYN-ACK that was repeated because our acknowledgement was lost. CE counts
-// regardless of the flags (RFC 9768, 3.2.2.2).
+// onRepeatedSYNACK processes the ECN bits of a SYN-ACK that is repeated because our acknowledgement was lost. CE counts
+// regardless of its TCP flags (RFC 9768, 3.2.2.2).
 func (e *ecnState) onRepeatedSYNACK(c *Conn, s *Segment) {
 	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs && s.Ack == c.iss+1 {
 		e.acc.synACK(s.ECN, c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate && c.nOwed > 0)
 	}
 }
 
-// onSYNFeedback processes the IP bits with which our SYN or SYN-ACK arrived according to the peer. They were sent
-// without ECT: any other value was set on the path, and later segments are sent without ECT (RFC 9768, 3.2.2.3). A mark
-// still counts.
+// onSYNFeedback processes ace, in which the peer reports the ECN bits with which our SYN or SYN-ACK arrived. These were
+// sent without ECT: any other value was set on the path, and later segments are sent without ECT (RFC 9768, 3.2.2.3).
+// CE still counts as a mark.
 func (e *ecnState) onSYNFeedback(ace uint8) {
 	switch ace {
 	case aceECT1, aceECT0, aceCE:
@@ -107,7 +107,7 @@ func (e *ecnState) onSYNFeedback(ace uint8) {
 	e.acc.handshakeMarked = ace == aceCE
 }
 
-// setSYNFlags sets the bits of a SYN or SYN-ACK.
+// setSYNFlags sets the ECN flags of a SYN or SYN-ACK, and adds the AccECN option to the first SYN-ACK.
 func (e *ecnState) setSYNFlags(c *Conn, out *Out) {
 	if out.Flags&wire.ACK != 0 {
 		switch {

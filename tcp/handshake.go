@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// inputSynSent is RFC 9293, 3.10.7.3.
+// inputSynSent processes a segment in SYN-SENT (RFC 9293, 3.10.7.3). The comments name the checks of that section.
 func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 	ack, rst := s.Flags&wire.ACK != 0, s.Flags&wire.RST != 0
 	if ack && (s.Ack.LessEq(c.iss) || c.nxt.Less(s.Ack)) { // first
@@ -66,7 +66,7 @@ func (c *Conn) negotiate(s *Segment, now tick.Time) {
 	c.adoptUTO(s)
 }
 
-// adoptUTO follows the peer's user timeout option within limits (RFC 5482, 3.1).
+// adoptUTO raises the user timeout to that of the peer's option, within limits (RFC 5482, 3.1).
 func (c *Conn) adoptUTO(s *Segment) {
 	if s.Opt.Present&wire.HasUTO == 0 || !c.cfg.AdoptUTO || s.Opt.UTO.Value == 0 {
 		return
@@ -78,7 +78,7 @@ func (c *Conn) adoptUTO(s *Segment) {
 	c.cfg.UserTimeout = min(UTOMax, max(c.cfg.UserTimeout, d, UTOMin))
 }
 
-// pollSYN emits a SYN or SYN-ACK when one is due.
+// pollSYN writes the SYN or SYN-ACK to out if one is due, and reports whether it did.
 func (c *Conn) pollSYN(now tick.Time, out *Out) bool {
 	if !c.timer.synDue {
 		return false
@@ -131,7 +131,8 @@ func utoOption(d tick.Duration) wire.UserTimeout {
 	return wire.UserTimeout{Minutes: true, Value: uint16(min((d+tick.Minute-1)/tick.Minute, most))}
 }
 
-// initPassive makes c, after Init, the connection of a half-open entry: its SYN came, its SYN-ACK left at sentAt.
+// initPassive makes c, after Init, the connection of a half-open entry. syn is the peer's SYN. The SYN-ACK announced
+// window and was first sent at sentAt, tries times so far.
 func (c *Conn) initPassive(syn *Segment, window int, sentAt tick.Time, tries int, now tick.Time) {
 	c.passive = true
 	c.enter(peerSYN)

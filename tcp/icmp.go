@@ -5,9 +5,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ICMP processes an ICMP error that quotes a segment of this connection. It must quote a number in flight
-// (RFC 5927, 4.1). Packet too big lowers the path MTU after validation, hard errors end a connection that is not
-// established yet, and all others are reported as SoftError (RFC 1122, 4.2.3.9; RFC 9293, 3.9.2.2; RFC 5461).
+// ICMP processes an ICMP error that quotes a segment of this connection. It is ignored unless it quotes a sequence
+// number in flight (RFC 5927, 4.1). Packet too big lowers the path MTU after validation. Hard errors end an active open
+// that is not established yet. All others are reported as SoftError (RFC 1122, 4.2.3.9; RFC 9293, 3.9.2.2; RFC 5461).
 func (c *Conn) ICMP(e *ip.ICMPError, now tick.Time) {
 	inFlight := c.una.LessEq(e.Seq) && e.Seq.Less(c.nxt)
 	switch {
@@ -29,8 +29,8 @@ func hard(k ip.ICMPKind) bool {
 	return k == ip.ProtoUnreachable || k == ip.PortUnreachable || k == ip.Prohibited
 }
 
-// packetTooBig handles a claim about the path MTU. A claim below a proven packet size waits for confirmation, so that a
-// forged message does not affect a connection that makes progress (RFC 5927, 7.2).
+// packetTooBig handles a claim about the path MTU. A claim below the size of an acknowledged packet waits for
+// confirmation, so that a forged message does not affect a connection that makes progress (RFC 5927, 7.2).
 func (c *Conn) packetTooBig(e *ip.ICMPError, now tick.Time) {
 	p := &c.pmtu
 	mtu := e.MTU
@@ -39,7 +39,7 @@ func (c *Conn) packetTooBig(e *ip.ICMPError, now tick.Time) {
 	}
 	mtu = max(mtu, c.cfg.MinPathMTU)
 	if mtu >= p.mtu {
-		if p.probe.on && e.Seq == p.probe.r.Start { // a probe was too big: p.mtu is unaffected
+		if p.probe.on && e.Seq == p.probe.r.Start { // the MTU probe was too big: p.mtu is unaffected
 			p.failed = min(p.probe.size, mtu+1)
 		}
 		c.n.PTBIgnored++
@@ -53,7 +53,7 @@ func (c *Conn) packetTooBig(e *ip.ICMPError, now tick.Time) {
 	c.setMTU(mtu, now)
 }
 
-// plateau returns the largest of RFC 1191's sizes below n, for routers that report no MTU.
+// plateau returns the largest of RFC 1191's plateau sizes below n. It is the guess for routers that report no MTU.
 func plateau(n int) int {
 	for _, p := range [...]int{32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296} {
 		if p < n {

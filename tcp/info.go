@@ -8,12 +8,12 @@ import (
 // Counters are the counters of one connection since Init.
 type Counters struct {
 	SegsIn, SegsOut   uint64
-	BytesIn, BytesOut uint64 // payload kept, payload sent for the first time
-	OutOfOrder        uint64 // ranges kept beyond a gap
+	BytesIn, BytesOut uint64 // payload bytes kept; payload bytes sent for the first time
+	OutOfOrder        uint64 // ranges kept beyond a hole
 	DupBytes          uint64 // duplicate payload received
 	PureAcks          uint64 // acknowledgements sent without data
-	DelayedAcks       uint64 // of those, after the whole delay of Config.DelayedAck
-	WindowUpdates     uint64 // of those, because the window opened
+	DelayedAcks       uint64 // expiries of the delayed ACK timer after Config.DelayedAck
+	WindowUpdates     uint64 // acknowledgements queued only because the window opened
 	DSACKsSent        uint64
 	DupAcks           uint64 // received
 
@@ -21,36 +21,36 @@ type Counters struct {
 	OutOfWindow         uint64 // RFC 9293, 3.10.7.4, first check
 	PAWSDrops           uint64 // RFC 7323, 5.3
 	NoTimestamp         uint64 // RFC 7323, 3.2
-	NoACK               uint64 // no ACK bit
-	BadAck              uint64 // RFC 5961, 5; before ESTABLISHED: acknowledges no SYN of ours
-	NoSYN               uint64 // in SYN-SENT, neither SYN nor a RST that acknowledges ours
+	NoACK               uint64 // segments without ACK
+	BadAck              uint64 // unacceptable ACKs (RFC 5961, 5), or, before ESTABLISHED, not of our SYN
+	NoSYN               uint64 // in SYN-SENT, segments that are neither a SYN nor a RST that acknowledges ours
 	LateRST             uint64 // RST in TIME-WAIT (RFC 1337)
 	AfterFIN            uint64 // segments and held ranges with bytes beyond the peer's FIN, dropped
 	EarlyFINs           uint64 // FINs after a hole, with bytes held beyond them
 	AfterEnd            uint64 // segments for a connection in CLOSED
 	ChallengeAcks       uint64 // sent
-	ChallengeSuppressed uint64 // not sent: no budget
-	ProbesAnswered      uint64 // keepalive and window probes of the peer
-	ProbesSuppressed    uint64 // of those, not answered because they came too fast
-	HolesRefused        uint64 // segments not offered in full: too many gaps
+	ChallengeSuppressed uint64 // not sent: beyond the limit of the connection or the shared Budget
+	ProbesAnswered      uint64 // answers to keepalive and window probes of the peer
+	ProbesSuppressed    uint64 // probes not answered because they came too fast
+	HolesRefused        uint64 // segments not offered in full: too many holes
 	WindowTrimmed       uint64 // segments that went beyond the window
-	RefusedText         uint64 // bytes after Detach
+	RefusedText         uint64 // segments with new bytes after Detach
 	WindowShrunk        uint64 // the peer moved its right edge to the left
 
 	SYNRetransmits  uint64
 	ResetsOut       uint64
 	WindowProbes    uint64
 	KeepaliveProbes uint64
-	CEIn, ECEIn     uint64 // packets that arrived with CE; acknowledgements that said ECE
+	CEIn, ECEIn     uint64 // packets that arrived with CE; acknowledgements with ECE
 	CEBytesOut      uint64 // bytes that the peer reported as marked (RFC 9768)
 
-	SplitEMSS       uint64 // records cut: larger than EMSS, which fell, or is below the smallest record
-	SplitWindow     uint64 // records cut: the peer's window never held one
-	SplitRetransmit uint64 // records cut when sent again: EMSS had fallen
+	SplitEMSS       uint64 // records cut: longer than EMSS, which fell, or is below the smallest record
+	SplitWindow     uint64 // records cut: the peer's window is too small for them
+	SplitRetransmit uint64 // records cut when retransmitted: EMSS had fallen
 	PTBAccepted     uint64 // ICMP packet too big that lowered the path MTU
-	PTBIgnored      uint64 // not about a segment in flight, below the floor, or refuted
+	PTBIgnored      uint64 // ICMP packet too big without effect: not below the path MTU, or refuted
 	ICMPIgnored     uint64
-	BlackHoles      uint64 // path MTU lowered because full segments vanished
+	BlackHoles      uint64 // path MTU lowered because full-sized segments disappeared
 	MTUProbes       uint64
 	MTUProbesLost   uint64
 	MTURaised       uint64
@@ -64,7 +64,8 @@ type Info struct {
 	SACK          bool
 	WindowScaling bool
 	ECN           ECNMode
-	// Segments are sent without ECT although ECN was negotiated, because the path changes or drops the ECN bits.
+	// NoECT: segments are sent without ECT, although ECN may be negotiated, because the path changes or drops the ECN
+	// bits.
 	NoECT     bool
 	SndWScale uint8
 	RcvWScale uint8
@@ -79,11 +80,11 @@ type Info struct {
 	RcvWant   int           // see WantRcvSpace
 	Unacked   int           // bytes in flight
 	NotSent   bool
-	HeldBytes int // kept beyond a gap
-	HeldHigh  int // most of that ever
+	HeldBytes int // bytes kept beyond a hole
+	HeldHigh  int // maximum of HeldBytes so far
 	Holes     int
-	LastHeard tick.Duration // ago
-	Backoff   int           // of the RTO
+	LastHeard tick.Duration // time since the last acceptable segment
+	Backoff   int           // consecutive retransmission timeouts
 	Probes    int           // unanswered zero-window or keepalive probes
 }
 

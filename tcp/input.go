@@ -74,12 +74,13 @@ func (c *Conn) inputSlowPath(s *Segment, now tick.Time, o *Offer) {
 	}
 }
 
-// inputSynchronized is RFC 9293, 3.10.7.4 up to the fifth check; it reports whether text and FIN are to be processed.
+// inputSynchronized makes the first to fifth check of RFC 9293, 3.10.7.4, which the comments name. It reports whether
+// the text and FIN of s must be processed.
 func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	rst := s.Flags&wire.RST != 0
 	if c.ts.on && !rst {
 		if s.Opt.Present&wire.HasTS == 0 {
-			// Some peers omit it in the last ACK of the handshake. Otherwise: RFC 7323, 3.2.
+			// Some peers omit the option in the last ACK of the handshake. Later segments must have it (RFC 7323, 3.2).
 			if c.state != SynReceived {
 				c.n.NoTimestamp++
 				return false
@@ -113,9 +114,9 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	return c.inputACK(s, now)
 }
 
-// isAcceptable is table 6 of RFC 9293. It also accepts the segments of the RFC's appendix A.2: a segment without data
-// at the right edge, from a peer that filled the window, and, for its ACK or RST, any segment at RCV.NXT while the
-// window is zero.
+// isAcceptable is the test of RFC 9293, table 6. It also accepts the segments of the RFC's appendix A.2: a segment
+// without data at the right edge, from a peer that filled the window; and any segment at RCV.NXT while the window is
+// zero, because of its ACK or RST.
 func (c *Conn) isAcceptable(s *Segment) bool {
 	wnd := c.rcvWnd()
 	n := s.size()
@@ -128,8 +129,8 @@ func (c *Conn) isAcceptable(s *Segment) bool {
 }
 
 // onUnacceptable answers a segment that fails the first check. Bytes that were received before are a retransmission
-// after a lost acknowledgement, or a window probe: they are answered without a throttle. All other answers are
-// throttled, because the segment may be forged or part of an ACK loop.
+// after a lost acknowledgement, and are acknowledged without a limit, as is data at the right edge, a window probe. All
+// other answers are limited, because the segment may be forged or part of an ACK loop.
 func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	if s.Flags&wire.RST != 0 {
 		return
@@ -165,9 +166,9 @@ func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	}
 }
 
-// acceptOldAck processes the ACK of a segment from before RCV.NXT, which RFC 9293 drops, while a timeout of this end is
-// unresolved. A peer uses such numbers (see controlSeq) when this end received its data and then shrank the window. If
-// both ends did so, neither would ever accept an acknowledgement of the other.
+// acceptOldAck processes the ACK of a segment left of RCV.NXT, which RFC 9293 drops, after a retransmission timeout of
+// this end, until new data is acknowledged. A peer uses such numbers (see controlSeq) when this end received its data
+// and then shrank the window. If both ends did so, neither would ever accept an acknowledgement of the other.
 func (c *Conn) acceptOldAck(s *Segment, now tick.Time) {
 	if s.Flags&(wire.ACK|wire.RST|wire.SYN) == wire.ACK && c.isRecent(s) && c.tx.Backoff() > 0 &&
 		c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
@@ -175,14 +176,14 @@ func (c *Conn) acceptOldAck(s *Segment, now tick.Time) {
 	}
 }
 
-// isRecent reports whether s begins where a retransmission can begin.
+// isRecent reports whether s begins left of RCV.NXT, within recentWindow.
 func (c *Conn) isRecent(s *Segment) bool {
 	first := s.Seq.Diff(c.rcvNxt)
 	return first < 0 && first >= -c.recentWindow()
 }
 
-// receivedPart returns the part of r that was received in order, a duplicate below RCV.NXT (RFC 2883). Numbers before
-// the peer's SYN are excluded.
+// receivedPart returns the part of r below RCV.NXT, which was received before: a duplicate (RFC 2883). It excludes
+// numbers before the peer's first byte.
 func (c *Conn) receivedPart(r seq.Range) seq.Range {
 	if c.n.BytesIn < 1<<30 {
 		r.Start = seq.Max(r.Start, c.irs+1)
@@ -195,7 +196,7 @@ func (c *Conn) receivedPart(r seq.Range) seq.Range {
 	return r
 }
 
-// recentWindow returns how far left of RCV.NXT a retransmission can begin.
+// recentWindow returns how many bytes left of RCV.NXT a retransmission can begin.
 func (c *Conn) recentWindow() int { return max(c.space, c.rcvWnd(), 0xffff) }
 
 // inputRST follows RFC 5961, 3.2: only a RST at RCV.NXT resets, and a RST left of the window is not answered.
@@ -224,9 +225,9 @@ func (c *Conn) takeAckOfReset(s *Segment) {
 	}
 }
 
-// inputSYN handles a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a
-// passive open the connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the peer's next
-// SYN finds the listener.
+// inputSYN handles a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a passive
+// open the connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the Listener answers the peer's next
+// SYN.
 func (c *Conn) inputSYN(now tick.Time) {
 	if c.state == SynReceived && c.passive {
 		c.enterClosed(CauseRefused)
@@ -235,7 +236,7 @@ func (c *Conn) inputSYN(now tick.Time) {
 	c.oweChallengeAck(now)
 }
 
-// inputACK is the fifth check.
+// inputACK is the fifth check. It reports whether the text and FIN of s must be processed.
 func (c *Conn) inputACK(s *Segment, now tick.Time) bool {
 	if c.state == SynReceived {
 		if !c.una.Less(s.Ack) || !s.Ack.LessEq(c.nxt) {

@@ -8,9 +8,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ISN returns an initial sequence number for t (RFC 6528, 3): a clock of 4 µs plus a hash of t under key,
-// which must be secret and random. For one t it grows with time, so that a new incarnation begins beyond the
-// old one.
+// ISN returns an initial sequence number for t (RFC 6528, 3): a clock with a period of 4 µs plus a hash of t under key,
+// which must be secret and random. For the same t it grows with time, so that a new connection begins beyond the
+// numbers of the previous one.
 func ISN(key *[16]byte, t *Tuple, now tick.Time) seq.Num {
 	return seq.Num(uint32(int64(now)/int64(4*tick.Microsecond)) + uint32(t.hash(key, 0)))
 }
@@ -18,7 +18,7 @@ func ISN(key *[16]byte, t *Tuple, now tick.Time) seq.Num {
 // TSOffset returns a timestamp offset for t under key (RFC 7323, 5.4).
 func TSOffset(key *[16]byte, t *Tuple) uint32 { return uint32(t.hash(key, 1) >> 32) }
 
-// hash is SipHash-2-4 of t and a word that keeps its uses apart.
+// hash returns SipHash-2-4 of t and use, which differs between the purposes of the hash.
 func (t *Tuple) hash(key *[16]byte, use uint64) uint64 {
 	var b [48]byte
 	copy(b[0:], t.Local[:])
@@ -29,7 +29,7 @@ func (t *Tuple) hash(key *[16]byte, use uint64) uint64 {
 	return sipHash(key, b[:])
 }
 
-// sipHash is SipHash-2-4 (Aumasson and Bernstein).
+// sipHash returns SipHash-2-4 of p (Aumasson and Bernstein).
 func sipHash(key *[16]byte, p []byte) uint64 {
 	k0, k1 := binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:])
 	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d

@@ -6,14 +6,14 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Verdict is the action that the caller of Listener.Input takes.
+// Verdict is the action that the caller of Listener.Input must take.
 type Verdict uint8
 
 const (
 	Drop  Verdict = iota // nothing to do
-	Reply                // send out
-	// The handshake is complete: call Accept, then Conn.Input with the same segment. If the caller does nothing, the
-	// peer tries again.
+	Reply                // send the segment in out
+	// Ready: the handshake is complete. Call Accept, then Conn.Input with the same segment. If the caller does nothing,
+	// the peer tries again.
 	Ready
 )
 
@@ -29,22 +29,22 @@ const (
 // ListenConfig is the configuration of a Listener.
 type ListenConfig struct {
 	Conn    Config   // for every connection
-	Key     [16]byte // secret and random: ISNs, cookies, timestamp offsets
-	Backlog int      // half-open connections kept [256], at most MaxBacklog
+	Key     [16]byte // for ISNs, cookies and timestamp offsets; must be secret and random
+	Backlog int      // maximum number of half-open connections [256; at most MaxBacklog]
 	Cookies CookieMode
-	// Gate, when set, bounds the half-open connections of a peer. A SYN that it does not admit is handled as if there
+	// Gate limits the half-open connections of a peer [no limit]. A SYN that it does not admit is handled as if there
 	// were too many half-open connections.
 	Gate Gate
 }
 
 // Gate counts half-open connections.
 type Gate interface {
-	Admit(t *Tuple, now tick.Time) bool // counts one more; false: too many, not counted
+	Admit(t *Tuple, now tick.Time) bool // counts one more; returns false if there are too many, and does not count it
 	Release(t *Tuple, now tick.Time)    // counts one less
 }
 
-// Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is
-// full (RFC 4987).
+// Listener is a passive open (RFC 9293, 3.10.7.2). It has a SYN cache of limited size, and uses SYN cookies when the
+// cache is full (RFC 4987).
 type Listener struct {
 	cfg          ListenConfig
 	index        map[Tuple]int32
@@ -56,19 +56,19 @@ type Listener struct {
 	scratch      Conn // builds SYN-ACKs
 	n            ListenCounters
 
-	cookieUntil tick.Time // end of the life of the last cookie: later ACKs need no hash
+	cookieUntil tick.Time // end of the life of the last cookie: no cookie is checked later
 }
 
 // ListenCounters count the events of a Listener.
 type ListenCounters struct {
 	SYNs, SYNAcks, Accepted        uint64
 	CookiesSent, CookiesAccepted   uint64
-	Overflows                      uint64 // SYNs dropped: backlog full or too many of the peer, no cookies
+	Overflows                      uint64 // SYNs dropped: backlog full or not admitted by Gate, with CookiesNever
 	Timeouts, Resets, BadAcks, Old uint64
-	CookieTails                    uint64 // dropped: the segment with the cookie was lost or overtaken
+	CookieTails                    uint64 // segments dropped; see mayFollowCookie
 	Ignored                        uint64 // neither SYN nor ACK, or RST without a connection
-	MixedECN                       uint64 // reset: SYNs that ask for ECN of both kinds (RFC 9768, 3.1.5)
-	ChallengeSuppressed            uint64 // answers for half-open connections not sent: no budget
+	MixedECN                       uint64 // resets: the SYNs requested ECN of both kinds (RFC 9768, 3.1.5)
+	ChallengeSuppressed            uint64 // challenge ACKs of half-open connections beyond a limit, not sent
 }
 
 // halfOpen is a connection in SYN-RECEIVED.
@@ -85,7 +85,7 @@ type halfOpen struct {
 	ecnAsked askedSet
 	expired  int // SYN-ACKs that were not acknowledged in time
 
-	challengeAt tick.Time // when the next challenge ACK may leave
+	challengeAt tick.Time // earliest time of the next challenge ACK
 }
 
 // Init resets l with a copy of cfg.
@@ -108,7 +108,7 @@ func (l *Listener) Pending() int { return l.used }
 // Counters returns the counters.
 func (l *Listener) Counters() ListenCounters { return l.n }
 
-// Input processes a segment without a Conn. After the verdict Reply, the caller sends out to t.Remote.
+// Input processes a segment that belongs to no Conn. After the verdict Reply, the caller sends out to t.Remote.
 func (l *Listener) Input(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
 	if i, ok := l.index[*t]; ok {
 		return l.inputHalfOpen(i, s, now, out)
@@ -200,7 +200,7 @@ func (l *Listener) removeEntry(i int32, now tick.Time) {
 	l.used--
 }
 
-// inputHalfOpen processes a segment in SYN-RECEIVED (RFC 9293, 3.10.7.4) without a Conn.
+// inputHalfOpen processes a segment for half-open connection i, in SYN-RECEIVED (RFC 9293, 3.10.7.4).
 func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) Verdict {
 	e := &l.entries[i]
 	nxt := e.syn.Seq + 1
@@ -214,9 +214,9 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 			l.resetEntry(i, now, out)
 			return Reply
 		}
-		e.syn.ECN = s.ECN // the bits of the latest SYN are reported
+		e.syn.ECN = s.ECN // the SYN-ACK echoes the ECN bits of the latest SYN
 		l.synAck(e, now, out)
-		e.tries-- // the peer's retransmission does not use up ours
+		e.tries-- // this SYN-ACK does not count as a retransmission of ours
 		e.tries = max(e.tries, 2)
 		return Reply
 	case !inWindow || old && !rst:
@@ -255,8 +255,8 @@ func (l *Listener) resetEntry(i int32, now tick.Time, out *Out) {
 	l.removeEntry(i, now)
 }
 
-// challengeAck answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as
-// Conn.oweChallengeAck does.
+// challengeAck writes the challenge ACK <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> to out and returns true, if the limit of e
+// and the shared Budget allow it; see Conn.oweChallengeAck.
 func (l *Listener) challengeAck(e *halfOpen, now tick.Time, out *Out) bool {
 	if b := l.cfg.Conn.Budget; now < e.challengeAt || b != nil && !b.allow(now) {
 		l.n.ChallengeSuppressed++

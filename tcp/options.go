@@ -6,13 +6,13 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// timestamps is the state of RFC 7323's option.
+// timestamps is the state of the timestamps option (RFC 7323).
 type timestamps struct {
-	on       bool // requested; after the handshake: negotiated
+	on       bool // requested, or, after the handshake, negotiated
 	recent   uint32
 	recentAt tick.Time
 
-	at    tick.Time // time of ticks, which is computed once for a batch
+	at    tick.Time // time for which ticks was computed: once for a batch
 	ticks uint32
 }
 
@@ -20,7 +20,7 @@ func (c *Conn) clock() loss.Clock {
 	return loss.Clock{Tick: c.cfg.TSTick, Offset: c.cfg.TSOffset}
 }
 
-// tsval is the timestamp to send.
+// tsval returns the timestamp to send.
 func (c *Conn) tsval(now tick.Time) uint32 {
 	if t := &c.ts; t.at != now {
 		t.at, t.ticks = now, uint32(int64(now)/int64(c.cfg.TSTick))
@@ -33,8 +33,8 @@ func (c *Conn) failsPAWS(s *Segment, now tick.Time) bool {
 	return int32(s.Opt.TSVal-c.ts.recent) < 0 && now.Sub(c.ts.recentAt) <= pawsIdle
 }
 
-// updateTimestamp is rule R3: the timestamp to echo is that of the segment which covers the last acknowledgement
-// sent, so that the peer's measure includes our delay.
+// updateTimestamp applies rule R3 of RFC 7323, 5.3: the timestamp to echo is that of the segment at the last
+// acknowledgement sent, so that the peer's measurement includes the delay of our acknowledgement.
 func (c *Conn) updateTimestamp(s *Segment, now tick.Time) {
 	if s.Opt.Present&wire.HasTS != 0 && s.Seq.LessEq(c.lastAck) {
 		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now
@@ -51,7 +51,7 @@ func (c *Conn) SetKeepalive(idle, interval tick.Duration, probes int) {
 // SetUserTimeout replaces the value of Config; negative means never.
 func (c *Conn) SetUserTimeout(d tick.Duration) { c.cfg.UserTimeout = d }
 
-// SetLinger bounds a later Shutdown; 0 turns the bound off.
+// SetLinger replaces the value of Config for a later Shutdown; 0 means no limit.
 func (c *Conn) SetLinger(d tick.Duration) { c.cfg.Linger = max(d, 0) }
 
 // SetDelayedAck replaces the value of Config; 0 or less acknowledges every segment.

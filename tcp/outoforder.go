@@ -2,16 +2,16 @@ package tcp
 
 import "xwarp/tcp/seq"
 
-// outOfOrder is the set of bytes kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The
-// number of ranges is bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
+// outOfOrder is the set of bytes kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent.
+// Config.MaxHoles limits the number of ranges. A search is binary, and an insertion moves each range at most once.
 type outOfOrder struct {
 	ranges []seq.Range
-	// recent are the positions of the latest additions, newest first: the order of SACK blocks (RFC 2018, 4).
+	// recent are the starts of the latest additions, newest first: the order of SACK blocks (RFC 2018, 4).
 	recent  [4]seq.Num
 	nRecent int
 	// high is the maximum of bytes.
 	bytes, high int
-	steps       uint64 // comparisons and moved ranges, for the cost test
+	steps       uint64 // comparisons and moved ranges, for a test of the cost
 }
 
 func (ooo *outOfOrder) reset() { *ooo = outOfOrder{ranges: ooo.ranges[:0]} }
@@ -24,7 +24,7 @@ func (ooo *outOfOrder) empty() bool { return len(ooo.ranges) == 0 }
 // end returns the end of the last range of a set that is not empty.
 func (ooo *outOfOrder) end() seq.Num { return ooo.ranges[len(ooo.ranges)-1].End }
 
-// after returns the index of the first range that ends after s.
+// after returns the index of the first range that ends after s, the number of ranges if none does.
 func (ooo *outOfOrder) after(s seq.Num) int {
 	lo, hi := 0, len(ooo.ranges)
 	for lo < hi {
@@ -48,7 +48,7 @@ func (ooo *outOfOrder) touching(r seq.Range) (i, j int) {
 	return i, j
 }
 
-// add puts r, not empty, into the set.
+// add adds r, which must not be empty.
 func (ooo *outOfOrder) add(r seq.Range) {
 	i, j := ooo.touching(r)
 	if i == j {
@@ -79,7 +79,7 @@ func (ooo *outOfOrder) addBytes(n int) {
 	ooo.high = max(ooo.high, ooo.bytes)
 }
 
-// touch makes s the most recent entry.
+// touch makes s the first entry of recent. It replaces the previous first one if both are in the same range.
 func (ooo *outOfOrder) touch(s seq.Num) {
 	n := min(ooo.nRecent+1, len(ooo.recent))
 	if ooo.nRecent > 0 && ooo.ranges[ooo.after(s)].Contains(ooo.recent[0]) {
@@ -90,7 +90,8 @@ func (ooo *outOfOrder) touch(s seq.Num) {
 	ooo.recent[0], ooo.nRecent = s, n
 }
 
-// removeUpTo removes the ranges that begin at or before left, and returns the end of the bytes without a gap.
+// removeUpTo removes the ranges that begin at or before left, and returns the end of the bytes that follow left without
+// a gap.
 func (ooo *outOfOrder) removeUpTo(left seq.Num) seq.Num {
 	k := 0
 	for k < len(ooo.ranges) && ooo.ranges[k].Start.LessEq(left) {
@@ -108,8 +109,8 @@ func (ooo *outOfOrder) removeUpTo(left seq.Num) seq.Num {
 	return left
 }
 
-// gaps appends to o the parts of r that are not in the set. A part that touches no range and does not begin at left is
-// left out once the set has limit ranges; refused reports that, or that o is full.
+// gaps appends to o the parts of r that are not in the set. It stops at a part that would add a range to a set of limit
+// ranges: one that touches no range and does not begin at left. refused reports that, or that o is full.
 func (ooo *outOfOrder) gaps(r seq.Range, left seq.Num, limit int, o *Offer) (refused bool) {
 	i := ooo.after(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
@@ -138,7 +139,8 @@ func (ooo *outOfOrder) adjacent(r seq.Range) bool {
 	return i < j
 }
 
-// duplicate returns the first part of r that is in the set, and the range it lies in.
+// duplicate returns the first part of r that is in the set, and the range that contains it. Both are empty if there is
+// none.
 func (ooo *outOfOrder) duplicate(r seq.Range) (dup, in seq.Range) {
 	if i := ooo.after(r.Start); i < len(ooo.ranges) && ooo.ranges[i].Overlaps(r) {
 		return r.Clip(ooo.ranges[i]), ooo.ranges[i]
@@ -146,7 +148,8 @@ func (ooo *outOfOrder) duplicate(r seq.Range) (dup, in seq.Range) {
 	return seq.Range{}, seq.Range{}
 }
 
-// blocks writes SACK blocks to b after the first n, most recent first, and returns how many there are then.
+// blocks appends SACK blocks to the n blocks in b, most recent first, up to limit, and returns the new number of
+// blocks.
 func (ooo *outOfOrder) blocks(b *[4]seq.Range, n, limit int) int {
 	add := func(r seq.Range) {
 		for _, o := range b[:n] {

@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pathMTU is the knowledge about the path MTU: from validated ICMP messages (RFC 1191, 8201, 5927) and, with
+// pathMTU is the state of path MTU discovery: from validated ICMP messages (RFC 1191, 8201, 5927) and, with
 // Config.ProbeMTU, from packets that arrive or disappear (RFC 4821). Sizes are those of IP packets.
 type pathMTU struct {
 	mtu    int
@@ -27,8 +27,8 @@ type pathMTU struct {
 	changed tick.Time // when mtu got its value
 }
 
-// mtuProbe is a packet larger than mtu. Its records are kept one by one, so that a lost probe is retransmitted as whole
-// records.
+// mtuProbe is a packet larger than mtu. Its records have separate entries in the retransmission queue, so that a lost
+// probe is retransmitted in whole records.
 type mtuProbe struct {
 	on   bool
 	r    seq.Range
@@ -38,12 +38,12 @@ type mtuProbe struct {
 func (p *pathMTU) init(cfg *Config) { *p = pathMTU{mtu: cfg.PathMTU} }
 
 // emssFor is min(peer's MSS, mtu less headers) less the options that every segment carries (RFC 6691; RFC 9293, 3.7.1).
-// mtu counts up to the limit of LimitSegments.
+// It uses at most the limit of LimitSegments for mtu.
 func (c *Conn) emssFor(mtu int) int {
 	return max(1, min(c.peerMSS, min(mtu, c.segmentMTU)-c.cfg.headers())-c.fixedOptions())
 }
 
-// fixedOptions is the length of the options of every segment.
+// fixedOptions returns the length of the options that every segment carries.
 func (c *Conn) fixedOptions() int {
 	if c.ts.on {
 		return 12
@@ -60,7 +60,8 @@ func (c *Conn) PathMTU(mtu int, now tick.Time) {
 	c.setMTU(mtu, now)
 }
 
-// LimitMTU lowers Config.MTU of a connection that exists already, and sets Config.Encapsulation, which is the reason.
+// LimitMTU lowers Config.MTU of an existing connection and sets Config.Encapsulation, because the layer below TCP now
+// adds that many bytes to its packets.
 func (c *Conn) LimitMTU(mtu, encapsulation int, now tick.Time) {
 	c.cfg.MTU = min(c.cfg.MTU, max(mtu, minMTU))
 	c.cfg.MinPathMTU -= max(0, encapsulation-c.cfg.Encapsulation)
@@ -69,8 +70,8 @@ func (c *Conn) LimitMTU(mtu, encapsulation int, now tick.Time) {
 	c.setMTU(min(c.pmtu.mtu, c.cfg.MTU), now)
 }
 
-// LimitSegments bounds the packets that are sent from now on, probes among them, to mtu bytes. The path MTU and the
-// announced MSS stay as they are. Records under way are cut if they have to be sent again.
+// LimitSegments limits the packets that are sent from now on, including MTU probes, to mtu bytes. The path MTU and the
+// announced MSS do not change. Longer records in flight are cut if they are retransmitted.
 func (c *Conn) LimitSegments(mtu int, now tick.Time) {
 	c.segmentMTU = max(mtu, minMTU)
 	c.setEMSS(now)
@@ -86,7 +87,7 @@ func (c *Conn) setMTU(mtu int, now tick.Time) {
 	c.setEMSS(now)
 }
 
-// setEMSS has EMSS follow the path MTU and the limit of segments.
+// setEMSS updates EMSS after a change of the path MTU or of the limit of segments.
 func (c *Conn) setEMSS(now tick.Time) {
 	c.inRun = false
 	if c.state < Established {
@@ -99,14 +100,15 @@ func (c *Conn) setEMSS(now tick.Time) {
 	}
 }
 
-// onSent records new bytes in a packet of a size that is not proven yet.
+// onSent records that the new bytes r were sent in one packet, with n bytes of payload. If its size is not proven yet,
+// its acknowledgement will prove it.
 func (p *pathMTU) onSent(c *Conn, r seq.Range, n int) {
 	if size := c.packet(n); size > p.proven && (p.trial.size == 0 || size > p.trial.size) {
 		p.trial.end, p.trial.size = r.End, size
 	}
 }
 
-// onUnsent records that no packet from the number from on was transmitted.
+// onUnsent records that the packets from sequence number from on were not transmitted after all.
 func (p *pathMTU) onUnsent(from seq.Num) {
 	if from.Less(p.trial.end) {
 		p.trial.size = 0
@@ -123,7 +125,7 @@ func (p *pathMTU) onResent(c *Conn, r seq.Range, now tick.Time) {
 	}
 	if p.probe.on && p.probe.r.Overlaps(r) {
 		p.probe.on = false
-		if p.failed == 0 || p.probe.size < p.failed { // otherwise a router reported a smaller size
+		if p.failed == 0 || p.probe.size < p.failed { // otherwise a router already reported a smaller size
 			p.failed = p.probe.size
 		}
 		p.next = now.Add(mtuProbeAgain)
@@ -161,9 +163,10 @@ func (p *pathMTU) decideClaim(c *Conn, now tick.Time, timeout bool) {
 	}
 }
 
-// onTimeout is a retransmission timeout: a waiting claim is confirmed, and a path where full-sized segments
-// vanish is a black hole. Each lower size gets as many timeouts as the first one before it is blamed too: one
-// that is lost for another reason, or that the peer's layer above refuses once, says nothing about the path.
+// onTimeout handles a retransmission timeout. It confirms a waiting claim. Otherwise, after enough timeouts of one
+// full-sized segment, it blames the size: the path is a black hole for it. Each lower size gets as many timeouts before
+// it is blamed, too, because a segment can be lost for another reason, or refused once by the layer above the peer's
+// TCP.
 func (p *pathMTU) onTimeout(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
 		p.decideClaim(c, now, true)
@@ -183,7 +186,8 @@ func (p *pathMTU) onTimeout(c *Conn, now tick.Time) {
 	}
 }
 
-// suspectSize returns the size of the unacknowledged packet at the head, 0 when there is no lower size to try.
+// suspectSize returns the size of the unacknowledged packet at the head, 0 if there is none, no lower size to try, or
+// no ProbeMTU.
 func (p *pathMTU) suspectSize(c *Conn) int {
 	head, ok := c.tx.Head()
 	if !c.cfg.ProbeMTU || !ok {
@@ -196,9 +200,9 @@ func (p *pathMTU) suspectSize(c *Conn) int {
 	return size
 }
 
-// deadline is when a segment is blamed on its size whose timeout back-off has moved too far away: RFC 4821,
-// 7.7 counts timeouts, which with a backed off RTO are minutes. Each lower size is given twice the time, so
-// that an outage does not lead to the lowest.
+// deadline returns when the size of the unacknowledged head is blamed without further timeouts, tick.Never if it is
+// not. RFC 4821, 7.7 counts timeouts, but with back-off these take minutes. Each lower size gets twice the time of the
+// previous one, so that an outage does not lead to the lowest.
 func (p *pathMTU) deadline(c *Conn) tick.Time {
 	if !c.cfg.ProbeMTU {
 		return tick.Never
@@ -210,7 +214,7 @@ func (p *pathMTU) deadline(c *Conn) tick.Time {
 	return max(sent, p.changed).Add(max(blackHoleWait, rto) << p.steps)
 }
 
-// expire handles deadline.
+// expire handles the expiry of deadline.
 func (p *pathMTU) expire(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
 		p.decideClaim(c, now, true)
@@ -229,7 +233,8 @@ func (p *pathMTU) blameSize(c *Conn, size int, now tick.Time) {
 	c.setMTU(p.nextLowerSize(c, min(size, p.mtu)), now)
 }
 
-// nextLowerSize is the largest size to fall back to that is smaller than size: Ethernet's, IPv6's least, the floor.
+// nextLowerSize returns the next size to fall back to: the largest one below size of Ethernet's MTU, IPv6's minimum MTU
+// and the floor; the floor if none is below size.
 func (p *pathMTU) nextLowerSize(c *Conn, size int) int {
 	for _, m := range []int{1500 - c.cfg.Encapsulation, 1280 - c.cfg.Encapsulation} {
 		if m < size && m >= c.cfg.MinPathMTU {
@@ -239,7 +244,8 @@ func (p *pathMTU) nextLowerSize(c *Conn, size int) int {
 	return c.cfg.MinPathMTU
 }
 
-// nextProbeSize returns the size of a probe to send now, 0 for none: the largest first, then halves of the rest.
+// nextMTUProbeSize returns the packet size of an MTU probe to send now, 0 for none. The first probe has the largest
+// possible size; further ones bisect the sizes between mtu and failed. usable is the room in the peer's window.
 func (p *pathMTU) nextMTUProbeSize(c *Conn, usable int, now tick.Time) int {
 	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
 		return 0

@@ -48,7 +48,7 @@ func (c *Conn) inputFIN(text seq.Range) {
 	c.cur.ackNow = true
 }
 
-// refuseText resets a detached connection when new bytes arrive (RFC 9293, 3.6.1).
+// refuseText resets a detached connection when new bytes arrive (RFC 9293, 3.6.1), and reports whether it did.
 func (c *Conn) refuseText(text seq.Range) bool {
 	if !c.detached || text.End.LessEq(c.rcvNxt) {
 		return false
@@ -58,7 +58,7 @@ func (c *Conn) refuseText(text seq.Range) bool {
 	return true
 }
 
-// offer fills in o, and records duplicate bytes.
+// offer sets o to the bytes of text that are in the window and were never kept, and records duplicate bytes in c.cur.
 func (c *Conn) offer(text seq.Range, o *Offer) {
 	k := &c.cur
 	k.hasText = true
@@ -91,8 +91,8 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 	}
 }
 
-// Keep records that the layer above placed or holds the bytes of r, part of the last Offer. Offered bytes that are not
-// kept before Finish count as never received.
+// Keep records that the layer above placed or holds the bytes of r, which must be part of the last Offer. Offered bytes
+// that are not kept before Finish count as never received.
 func (c *Conn) Keep(r seq.Range) {
 	if k := &c.cur; r.Start == k.keptTo && r.Len() <= k.offered-k.kept {
 		k.keptTo = r.End
@@ -102,7 +102,7 @@ func (c *Conn) Keep(r seq.Range) {
 	}
 }
 
-// keepAhead is Keep for bytes out of order.
+// keepAhead is Keep for bytes that do not follow the kept bytes in order.
 func (c *Conn) keepAhead(r seq.Range) {
 	k := &c.cur
 	r = r.Clip(seq.Range{Start: k.keptTo, End: c.rcvAdv})
@@ -152,7 +152,7 @@ func (c *Conn) Finish(now tick.Time) {
 	c.ecn.finish()
 }
 
-// peerFIN is the eighth check: RCV.NXT reached the peer's FIN.
+// peerFIN processes the peer's FIN, which RCV.NXT has reached (RFC 9293, 3.10.7.4, eighth).
 func (c *Conn) peerFIN(now tick.Time) {
 	c.finSeen = false
 	c.n.AfterFIN += uint64(len(c.outOfOrder.ranges))

@@ -25,7 +25,7 @@ type Tuple struct {
 	LocalPort, RemotePort uint16
 }
 
-// ErrTupleInUse is returned by an active open if the host has a connection with that Tuple.
+// ErrTupleInUse is returned by an active open if this host already has a connection with the same Tuple.
 var ErrTupleInUse = errors.New("a connection with these addresses and ports already exists")
 
 // Segment is a received segment with a verified checksum and without its payload.
@@ -43,7 +43,7 @@ func (s *Segment) Start() seq.Num {
 	return s.Seq
 }
 
-// size is SEG.LEN: payload, SYN and FIN.
+// size returns SEG.LEN: the payload, plus one each for SYN and FIN.
 func (s *Segment) size() int {
 	n := s.Len
 	if s.Flags&wire.SYN != 0 {
@@ -62,12 +62,12 @@ type Offer struct {
 	R [MaxOffer]seq.Range
 }
 
-// Out is a segment to transmit. The bytes of Payload follow the header; empty for control segments.
+// Out is a segment to transmit. The bytes of Payload follow the header; it is empty in control segments.
 type Out struct {
 	wire.Header
 	Payload    seq.Range
 	ECN        ECN  // for the IP header
-	Retransmit bool // sent before
+	Retransmit bool // a retransmission
 	MTUProbe   bool // a path MTU probe: the payload is larger than EMSS
 	Run        Run
 
@@ -79,9 +79,9 @@ type Out struct {
 type Run uint8
 
 const (
-	RunNone  Run = iota // unknown
-	RunFirst            // RunNext segments may follow
-	RunNext             // only sequence number, length and flags differ
+	RunNone  Run = iota // no known relation
+	RunFirst            // the first segment of a run: RunNext segments may follow
+	RunNext             // same header as the previous segment, except for sequence number, length and flags
 )
 
 // Source provides new bytes. The bytes returned by Next occupy the sequence numbers from SndNxt on, and must stay
@@ -97,8 +97,8 @@ type Source interface {
 // RunSource is a Source of many segments of one length.
 type RunSource interface {
 	Source
-	// NextRun freezes what Next(size) would return in up to most calls, as long as each returns exactly size bytes, and
-	// returns the number of these segments. more is that of the last.
+	// NextRun is equivalent to up to most calls of Next(size), as long as each returns exactly size bytes. It returns
+	// the number of these segments, and more of the last call.
 	NextRun(size, most int) (n int, more bool)
 }
 

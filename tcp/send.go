@@ -32,7 +32,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	return c.pollWindowOrKeepaliveProbe(now, out) || c.pollAck(now, out)
 }
 
-// pollData emits data: first the retransmissions of loss recovery, then new bytes.
+// pollData writes the next segment with data to out, a retransmission first, and reports whether there was one.
 func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 	for {
 		if tx, ok := c.tx.Retransmit(now); ok {
@@ -45,8 +45,8 @@ func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 	}
 }
 
-// pollNew emits new bytes and FIN. again reports that there are none, and that loss recovery has a retransmission
-// instead.
+// pollNew writes the next segment with new bytes or FIN to out; sent reports whether there was one. again reports that
+// there was none, and that loss recovery has a retransmission instead.
 func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
 	if c.fin >= finSent || c.tx.Permit(now) == 0 {
 		return false, false
@@ -82,7 +82,8 @@ func (c *Conn) resend(tx loss.Tx, now tick.Time, out *Out) {
 	c.tx.Retransmitted(r, now)
 }
 
-// nextNewSegment returns the length of the next new segment, and whether FIN goes with it.
+// nextNewSegment returns the length of the next new segment. fin reports that it carries the FIN, more that bytes are
+// left after it.
 func (c *Conn) nextNewSegment(now tick.Time, src Source) (n int, fin, more bool) {
 	usable := c.right.Diff(c.nxt)
 	room := max(0, min(c.emss, usable))
@@ -137,7 +138,7 @@ func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 }
 
 // maySendPart reports whether a window of usable bytes, less than a segment, may be filled: rules (3) and (4) of RFC
-// 9293, 3.8.6.2.1. Where boundaries count, it says no except in the cases of KeepBoundaries that concern the window.
+// 9293, 3.8.6.2.1. With keepBoundaries it returns false, except in the cases of KeepBoundaries that concern the window.
 func (c *Conn) maySendPart(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
@@ -148,7 +149,8 @@ func (c *Conn) maySendPart(usable int) bool {
 	return usable >= c.maxWnd/2 || c.timer.override
 }
 
-// windowStuck reports whether the peer's window stayed open but too small, because its buffer shrank permanently.
+// windowStuck reports whether the peer's window stayed open but too small during smallWindowProbes window probes: the
+// peer's buffer may have shrunk permanently.
 func (c *Conn) windowStuck() bool { return c.timer.smallReplies >= smallWindowProbes }
 
 // onWindowBlocked records that the Source waits for the peer's window. With nothing in flight it starts the persist
@@ -180,7 +182,7 @@ func (c *Conn) expirePersist(now tick.Time) {
 	t.persist = now.Add(c.persistInterval())
 }
 
-// sendNew emits n new bytes, and FIN.
+// sendNew writes a segment with n new bytes, and FIN if fin, to out, and records it as sent.
 func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	text := seq.Of(c.nxt, n)
 	if c.inRun && !fin {
@@ -212,9 +214,9 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	}
 }
 
-// PollRun writes up to most further segments, which have the length of the one in out, the last that Poll wrote. Only
-// sequence number and flags of the last segment replace those in out: no other has flags but ACK, ECE and AE, and the
-// rest of the header is the same. It returns the number of segments. Poll knows whether there is more to send.
+// PollRun adds up to most segments to the run that Poll began in out, all of the length of the segment in out, and
+// returns their number. It changes out to the last of them. The others have the same header, except for sequence number
+// and PSH. PollRun may return fewer segments than could be sent, also 0: call Poll for the rest.
 func (c *Conn) PollRun(now tick.Time, src RunSource, out *Out, most int) (n int) {
 	size := out.Payload.Len()
 	if !c.inRun || out.of != c || out.at != now || !c.hasMore || size == 0 ||
@@ -243,7 +245,7 @@ func (c *Conn) PollRun(now tick.Time, src RunSource, out *Out, most int) (n int)
 	return n
 }
 
-// TakeBack revokes the segments from the number from on, which Poll wrote and which were not transmitted. The next
+// TakeBack revokes the segments from sequence number from on, which Poll wrote but which were not transmitted. The next
 // bytes of the Source begin at from. The acknowledgement in their headers becomes due again.
 func (c *Conn) TakeBack(from seq.Num, now tick.Time) {
 	n := c.nxt.Diff(from)
@@ -258,15 +260,15 @@ func (c *Conn) TakeBack(from seq.Num, now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// nextOfRun changes the previous segment in out into the one with text: the rest of the header is the same.
+// nextOfRun changes the previous segment in out to one with the bytes text. The rest of the header stays.
 func (c *Conn) nextOfRun(out *Out, text seq.Range) {
 	out.Seq, out.Payload, out.Flags, out.Run = text.Start, text, wire.ACK, RunNext
 	c.n.SegsOut++
 	c.ecn.setFlags(out)
 }
 
-// segment starts a segment with data. It gets SACK blocks if they fit without cutting a record; otherwise their
-// acknowledgement stays due.
+// segment writes the header of a segment with the bytes text, and FIN if fin, to out. It adds SACK blocks if they fit
+// without cutting the record; otherwise a pure ACK with them stays due.
 func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	f := wire.ACK
 	if fin {
@@ -289,7 +291,7 @@ func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	c.ecn.setFlags(out)
 }
 
-// owesDSACK reports whether a duplicate has to be reported (RFC 2883).
+// owesDSACK reports whether a queued acknowledgement reports duplicate bytes (RFC 2883).
 func (c *Conn) owesDSACK() bool {
 	for i := range c.nOwed {
 		if !c.owed[i].dup.Empty() {
@@ -299,8 +301,8 @@ func (c *Conn) owesDSACK() bool {
 	return false
 }
 
-// keepNeededAcks drops the pending acknowledgements that a segment with data replaces. It keeps those that report
-// a gap, and advances them to RCV.NXT. To a peer without SACK they are duplicate acknowledgements.
+// keepNeededAcks drops the queued acknowledgements that a segment with data replaces. It keeps those that report a hole
+// or duplicates, and advances them to RCV.NXT. For a peer without SACK they are duplicate acknowledgements.
 func (c *Conn) keepNeededAcks() {
 	n := 0
 	for _, o := range c.owed[:c.nOwed] {
@@ -315,10 +317,10 @@ func (c *Conn) keepNeededAcks() {
 	c.ackedTo = c.rcvNxt
 }
 
-// growMTUProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to it, each
-// with its own place in the retransmission queue: when the probe is lost they are sent again one by one, whole (RFC
-// 4821, 7.4). A segment with SACK blocks or counters is not made one: they would make it longer than what is probed,
-// and than the link's MTU.
+// growMTUProbe turns the new segment in out into a path MTU probe, if one is due, by adding further records to it. Each
+// has its own entry in the retransmission queue: if the probe is lost, they are retransmitted one by one, uncut (RFC
+// 4821, 7.4). A segment with SACK blocks or AccECN counters is not used: these would make it longer than the probed
+// size, and than the link's MTU.
 func (c *Conn) growMTUProbe(src Source, now tick.Time, out *Out) {
 	if c.nxt != c.frozen || c.events&EMSSChanged != 0 ||
 		out.Opt.Present&^wire.HasTS != 0 {

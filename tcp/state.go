@@ -37,10 +37,10 @@ func (s State) sends() bool { return s >= Established && s <= LastAck && s != Fi
 type trigger uint8
 
 const (
-	connect         trigger = iota // Connect: our SYN is due
+	connect         trigger = iota // Connect: our SYN must be sent
 	peerSYN                        // the peer's SYN arrived, and the peer does not acknowledge ours yet
 	synAcknowledged                // both sides have the other's SYN
-	shutdown                       // our FIN is due, behind the bytes of the Source
+	shutdown                       // our FIN must be sent, after the bytes of the Source
 	peerFIN                        // RCV.NXT passed the peer's FIN
 	finAcknowledged                // the peer acknowledged our FIN
 	ended                          // RST, Abort, a timer, or an ICMP error that answers our SYN
@@ -55,8 +55,8 @@ type transition struct {
 
 func to(s State) transition { return transition{true, s} }
 
-// transitions is figure 5 of RFC 9293 without LISTEN: a pair that is missing changes nothing. Shutdown in SYN-RECEIVED
-// queues the FIN, and established takes it from there.
+// transitions is figure 5 of RFC 9293 without LISTEN. In a state without an entry for a trigger, the trigger changes
+// nothing. Shutdown in SYN-RECEIVED queues the FIN, and Conn.established then enters FIN-WAIT-1.
 var transitions = [states][triggers]transition{
 	Closed: {connect: to(SynSent), peerSYN: to(SynReceived)},
 	SynSent: {peerSYN: to(SynReceived), synAcknowledged: to(Established), shutdown: to(Closed),
@@ -71,8 +71,8 @@ var transitions = [states][triggers]transition{
 	TimeWait:    {ended: to(Closed)},
 }
 
-// enter moves c to the state that transitions has for t, and reports whether it has one. Nothing else assigns the
-// state. The timers and counters of the new state are the caller's to set.
+// enter moves c to the state that transitions has for t, and reports whether it has one. Nothing else assigns c.state.
+// The caller sets the timers and counters of the new state.
 func (c *Conn) enter(t trigger) bool {
 	x := transitions[c.state][t]
 	if x.ok {
@@ -112,10 +112,10 @@ type Cause uint8
 
 const (
 	CauseNone        Cause = iota
-	CauseClosed            // both FINs were exchanged, and TIME-WAIT of this side is over
+	CauseClosed            // both FINs were exchanged, and TIME-WAIT, if this side was in it, is over
 	CauseRefused           // RST in answer to our SYN
 	CauseReset             // RST from the peer
-	CauseAborted           // Abort was called, or linger ran out
+	CauseAborted           // this side ended it: Abort, Shutdown in SYN-SENT, Config.Linger, or a RST to the peer
 	CauseTimeout           // user timeout or too many retransmissions (RFC 9293, 3.8.3; RFC 5482)
 	CauseKeepalive         // no answer to keepalive probes
 	CauseUnreachable       // ICMP error in answer to our SYN

@@ -12,7 +12,7 @@ type timers struct {
 	synRTO          tick.Duration
 	synFirst        tick.Time // time of the first SYN
 	synTries        int       // SYNs sent
-	synBegun        tick.Time // when the first was due
+	synBegun        tick.Time // time from which the first SYN was due
 	synDue          bool
 	delack          tick.Time
 	persist         tick.Time
@@ -25,9 +25,9 @@ type timers struct {
 	keepaliveAt     tick.Time
 	keepaliveProbes int
 	keepaliveDue    bool
-	wait            tick.Time // TIME-WAIT, or FIN-WAIT-2 once detached
+	wait            tick.Time // end of TIME-WAIT, or of FIN-WAIT-2 after Detach
 	linger          tick.Time
-	lastHeard       tick.Time // last acceptable segment
+	lastHeard       tick.Time // time of the last acceptable segment
 }
 
 func (t *timers) init(now tick.Time) {
@@ -43,7 +43,7 @@ func (t *timers) startSYN(rto tick.Duration, now tick.Time) {
 	t.syn = now.Add(rto)
 }
 
-// restartSYN is for the SYN-ACK after a simultaneous open.
+// restartSYN makes the SYN-ACK due after a simultaneous open.
 func (t *timers) restartSYN(rto tick.Duration) { t.synRTO, t.synDue = rto, true }
 
 func (t *timers) acceptSYN(sentAt tick.Time, tries int) {
@@ -60,7 +60,7 @@ func (t *timers) synSent(now tick.Time) bool {
 	return t.synTries > 1
 }
 
-// noteSegment records an acceptable segment.
+// noteSegment records that an acceptable segment arrived: the peer is alive.
 func (t *timers) noteSegment(now tick.Time) {
 	t.lastHeard = now
 	t.keepaliveProbes = 0
@@ -83,7 +83,7 @@ func (t *timers) startZeroWindow(now tick.Time) {
 	}
 }
 
-// Deadline returns when Expire must be called next, tick.Never for not at all.
+// Deadline returns when Expire must be called next, tick.Never if no timer runs.
 func (c *Conn) Deadline() tick.Time {
 	t := &c.timer
 	if c.state == Closed {
@@ -113,7 +113,7 @@ func (c *Conn) userDeadline() tick.Time {
 	return since.Add(c.cfg.UserTimeout)
 }
 
-// zeroDeadline returns when a connection ends whose peer keeps a zero window (RFC 6429).
+// zeroDeadline returns when the connection ends because the peer keeps a zero window (RFC 6429).
 func (c *Conn) zeroDeadline() tick.Time {
 	if c.cfg.ZeroWindowTimeout <= 0 || c.timer.persist == tick.Never {
 		return tick.Never
@@ -187,7 +187,7 @@ func (c *Conn) expireWait() {
 }
 
 // expireSYN retransmits the SYN with back-off, or ends the connection; it reports whether the connection continues. A
-// SYN that could not leave yet waits as long as bytes do that nobody acknowledges.
+// SYN that could not be sent yet waits for UserTimeout, like unacknowledged bytes.
 func (c *Conn) expireSYN(now tick.Time) bool {
 	t := &c.timer
 	if t.synDue && c.state == SynSent {
@@ -223,10 +223,11 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 	t.keepaliveAt = now.Add(c.cfg.KeepaliveInterval)
 }
 
-// pollWindowOrKeepaliveProbe emits a keepalive or zero-window probe: a segment without data just left of the window,
-// which the peer must answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record permanently. The
-// probe does not count as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4).
-// Older acknowledgements that are still due, because nothing could leave for some time, go first.
+// pollWindowOrKeepaliveProbe writes a keepalive or window probe to out, if one is due: a segment without data just left
+// of the window, which the peer must answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record
+// permanently. The probe does not count as an acknowledgement, because the receiver drops it before it processes the
+// ACK (3.10.7.4). Older acknowledgements that are still queued, because nothing could be sent for some time, are sent
+// first.
 func (c *Conn) pollWindowOrKeepaliveProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
 	if !t.windowProbeDue && !t.keepaliveDue || c.nOwed > 0 && c.owed[0].ack != c.rcvNxt {

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// header writes a segment except payload and SACK.
+// header sets out to a segment without payload and without SACK blocks, with sequence number at.
 func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
 	c.inRun = false
 	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at,
@@ -27,8 +27,9 @@ func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
 	c.n.SegsOut++
 }
 
-// windowField is SEG.WND for an acknowledgement of ack. The edge moves only by min(half the space, a segment)
-// (RFC 9293, 3.8.6.2.2), never to the left; scaling rounds a new edge down and an unchanged edge up.
+// windowField returns SEG.WND for an acknowledgement of ack. The right edge moves only if it can move by the smaller of
+// half the space and a segment (RFC 9293, 3.8.6.2.2), and never to the left. Scaling rounds a new edge down and an
+// unchanged edge up.
 func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	if f&wire.SYN != 0 {
 		w := min(c.space, 0xffff)
@@ -46,17 +47,18 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	return uint16(w)
 }
 
-// mayAnnounceMore reports whether the window can grow by enough for an announcement: half the buffer or a segment. Half
-// refers to the whole buffer, not to its free part: otherwise each byte read from a full buffer would cause an
-// announcement. If the layer above has less than RcvSpaceMax, half refers to that: otherwise a closed window would
-// never open again.
+// mayAnnounceMore reports whether the window can grow by enough for an announcement: half the buffer or a segment. The
+// buffer is the largest space that the layer above has set, at most RcvSpaceMax. Half of its free part would be too
+// little: each byte read from a full buffer would cause an announcement. Half of RcvSpaceMax could be too much: the
+// window over a smaller buffer would never open again.
 func (c *Conn) mayAnnounceMore() bool {
 	grow := c.limit.Diff(c.rcvAdv)
 	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.mostSpace/2, c.rcvMSS)
 }
 
-// SetRcvSpace sets the space of the layer above: n bytes beyond RcvNxt. The space shrinks as RCV.NXT advances, until
-// the next call. A window that opens by much, or from zero, is announced at once, otherwise with the next segment.
+// SetRcvSpace sets the receive space of the layer above: n bytes from RcvNxt on. The space shrinks as RCV.NXT advances,
+// until the next call. A window that was smaller than a segment, or at least doubles, is announced at once, otherwise
+// with the next segment.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	c.inRun = false
 	c.space = min(max(n, 0), 0xffff<<c.rcvScale)
@@ -67,7 +69,7 @@ func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	if !c.state.receives() || !c.mayAnnounceMore() {
 		return
 	}
-	if c.nOwed > 0 { // announces it, too
+	if c.nOwed > 0 { // the queued acknowledgement announces it, too
 		return
 	}
 	if left := c.rcvAdv.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
@@ -93,7 +95,7 @@ func (c *Conn) initReceiveSpace(irs seq.Num) {
 	c.rcvMSS = min(c.cfg.MSS, c.defaultMSS())
 }
 
-// window returns SND.WND as announced by s.
+// window returns the send window in bytes that s announces.
 func (c *Conn) window(s *Segment) int {
 	if s.Flags&wire.SYN != 0 {
 		return int(s.Window)
