@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// aceOf reads AE, CWR and ECE as one number.
+// aceOf returns the ACE field: AE, CWR and ECE as one number.
 func aceOf(f wire.Flags) (n int) {
 	for i, b := range []wire.Flags{wire.ECE, wire.CWR, wire.AE} {
 		if f&b != 0 {
@@ -18,7 +18,7 @@ func aceOf(f wire.Flags) (n int) {
 	return n
 }
 
-// TestAccECN: the counters of RFC 9768 in both directions.
+// TestAccECN checks the counters of RFC 9768 in both directions.
 //
 //req:rfc9768-3.1.1-1 rfc9768-3.1.5-12 rfc9768-3.2-1 rfc9768-3.2.2-2 rfc9768-3.2.3.2.1-1 rfc9768-3.2.3.2.5-1
 func TestAccECN(t *testing.T) {
@@ -27,7 +27,7 @@ func TestAccECN(t *testing.T) {
 	if f, _ := flagsOf(p); aceOf(f[0]) != 7 {
 		t.Fatalf("SYN %v", f)
 	}
-	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.CWR), ecnIP(tcp.ECT0)) // our SYN was not ECT; the SYN-ACK is ECT(0)
+	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.CWR), ecnIP(tcp.ECT0)) // our SYN: Not-ECT; SYN-ACK: ECT(0)
 	var o tcp.Out
 	p.c.Poll(p.now, nil, &o)
 	if aceOf(o.Flags) != 4 {
@@ -47,7 +47,7 @@ func TestAccECN(t *testing.T) {
 	if aceOf(o.Flags) != (5+4)%8 {
 		t.Errorf("after four marked packets: ACE %d", aceOf(o.Flags))
 	}
-	// The option goes only on pure acknowledgements, segments with bytes keep EMSS.
+	// Segments with EMSS bytes of data have no room for the option.
 	p.src.sizes = []int{1000, 1000, 1000, 1000}
 	for p.c.Poll(p.now, &p.src, &o) {
 		if o.Payload.Len() > 0 && o.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) != 0 {
@@ -57,7 +57,7 @@ func TestAccECN(t *testing.T) {
 			t.Errorf("bytes with IP bits %d", o.ECN)
 		}
 	}
-	// Feedback: two packets marked, by the field alone.
+	// The ACE field reports two marked packets, without an option.
 	p.in(fA, 401, 2001, 0, flags(wire.AE|wire.CWR|wire.ECE)) // 7 = 5 + 2
 	if n := p.c.Counters().CEBytesOut; n != 2000 {
 		t.Errorf("%d bytes reported as marked, want 2000", n)
@@ -71,8 +71,8 @@ func TestAccECN(t *testing.T) {
 	}
 }
 
-// TestAccECNHandshakeACK: a pure ACK says what the SYN-ACK arrived with, before bytes that wait, which could
-// not say it (RFC 9768, 3.2.2.1). What follows has the counter.
+// TestAccECNHandshakeACK: a pure ACK echoes the ECN bits of the SYN-ACK. It is sent before data that waits, because a
+// segment with data cannot echo them (RFC 9768, 3.2.2.1). Later segments carry the counter.
 //
 //req:rfc9768-3.2.2.1-1 rfc9768-3.2.2.1-2
 func TestAccECNHandshakeACK(t *testing.T) {
@@ -92,7 +92,7 @@ func TestAccECNHandshakeACK(t *testing.T) {
 			"ACE %v with %v bytes, want 6 (CE) on a pure ACK, then 6 (5 and one mark) with 1000",
 			got, sizes)
 	}
-	// A SYN-ACK that comes again while bytes are held: an ACK with SACK blocks has the counter.
+	// The SYN-ACK is repeated while bytes are held behind a hole: an ACK with SACK blocks carries the counter.
 	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
 	p.c.Connect(p.now)
 	p.out()
@@ -123,9 +123,9 @@ func TestAccECNProbe(t *testing.T) {
 	}
 }
 
-// TestAccECNCrossed: two SYNs that cross. Ours is answered as a responder would; a SYN that comes again is
-// answered with its own IP bits, and one that asks for the other kind of ECN resets the connection (RFC 9768,
-// 3.1.2 and 3.1.5).
+// TestAccECNCrossed: two SYNs cross. The SYN-ACK echoes the ECN bits of the peer's SYN, as that of a server does. If
+// the SYN is repeated, the SYN-ACK echoes those of the repetition. A SYN that requests the other kind of ECN resets the
+// connection (RFC 9768, 3.1.2 and 3.1.5).
 //
 //req:rfc9768-3.1.2-6 rfc9768-3.1.5-5 rfc9768-3.1.5-7
 func TestAccECNCrossed(t *testing.T) {
@@ -175,7 +175,7 @@ func TestListenECN(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{ECN: tcp.ECNPassive}})
 	tu := tuple(4000)
 	var out tcp.Out
-	l.Input(&tu, segment(fS, 1000, 0), now, &out) // without ECN: that is how it stays
+	l.Input(&tu, segment(fS, 1000, 0), now, &out) // without ECN: later SYNs do not change that
 	l.Input(&tu, segment(fS|all, 1000, 0), now, &out)
 	if out.Flags != fSA {
 		t.Errorf("a SYN without ECN came first, the answer is %v", out.Flags)

@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// optionOf returns the counters of the AccECN option with its order in front, empty for none.
+// optionOf returns the counters of the AccECN option as text, after true for order 1 and false for order 0. It is empty
+// without option.
 func optionOf(o *wire.Options) string {
 	if o.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 {
 		return ""
@@ -18,12 +19,12 @@ func optionOf(o *wire.Options) string {
 }
 
 // TestAccECNOption: "The Data Receiver SHOULD include an AccECN TCP Option on every scheduled ACK if any byte counter
-// has incremented since the last ACK" (RFC 9768, 3.2.3.3). The first three go whether a counter moved or not.
+// has incremented since the last ACK" (RFC 9768, 3.2.3.3). The first three options are sent even if no counter changed.
 //
 //req:rfc9768-3.2-2 rfc9768-3.2.3-6 rfc9768-3.2.3.2.1-4 rfc9768-3.2.3.2.3-2 rfc9768-3.2.3.3-3 rfc9768-3.2.3.3-4
 //req:rfc9768-3.2.3.3-7
 func TestAccECNOption(t *testing.T) {
-	p := accurate(t, 0) // the first
+	p := accurate(t, 0) // it has sent the first option
 	at := 1
 	for i, c := range []struct {
 		e    tcp.ECN
@@ -43,17 +44,17 @@ func TestAccECNOption(t *testing.T) {
 	}
 }
 
-// TestAccECNOptionRoom: two SACK blocks go before the option, bytes with CE before a third block, other counters
-// after it. Short of room only the counters go that moved since the option before, in the order that has them, or
-// none (RFC 9768, 3.2.3.3).
+// TestAccECNOptionRoom: two SACK blocks take precedence over the option. A change of the CE counter takes precedence
+// over a third block, changes of the other counters do not. If three counters do not fit, the option has two, in the
+// order that includes those that changed. If there is no such order, there is no option (RFC 9768, 3.2.3.3).
 //
 //req:rfc9768-3.1.1-7 rfc9768-3.2.3-1 rfc9768-3.2.3-2 rfc9768-3.2.3.3-1 rfc9768-3.2.3.3-2 rfc9768-3.2.3.3-4
 //req:rfc9768-3.2.3.3-5 rfc9768-3.2.3.3-8
 func TestAccECNOptionRoom(t *testing.T) {
 	for _, c := range []struct {
 		stamps bool
-		marks  []tcp.ECN // of segments behind holes
-		blocks int       // of the last acknowledgement
+		marks  []tcp.ECN // ECN bits of segments behind holes
+		blocks int       // SACK blocks of the last acknowledgement
 		want   string
 	}{
 		{false, []tcp.ECN{tcp.ECT0}, 1, "false [101 0 1]"},
@@ -87,9 +88,9 @@ func TestAccECNOptionRoom(t *testing.T) {
 	}
 }
 
-// TestAccECNOptionBehindData: "the TCP Client SHOULD also include an AccECN Option on the first data segment it
-// sends", "it SHOULD fall back to no AccECN Option on the retransmission" (RFC 9768, 3.2.3.2). The option never takes
-// the room of data; bytes with CE then go in an acknowledgement of their own.
+// TestAccECNOptionBehindData: "the TCP Client SHOULD also include an AccECN Option on the first data segment it sends",
+// "it SHOULD fall back to no AccECN Option on the retransmission" (RFC 9768, 3.2.3.2). The option never makes a segment
+// carry less data. If it does not fit and the CE counter changed, a pure ACK carries it.
 //
 //req:rfc9768-3.2.3.2.1-5 rfc9768-3.2.3.2.2-2 rfc9768-3.2.3.3-8
 func TestAccECNOptionBehindData(t *testing.T) {
@@ -113,7 +114,7 @@ func TestAccECNOptionBehindData(t *testing.T) {
 		}
 	}
 	p.src.sizes = []int{100, 988, 988, 989, 1000}
-	want("100 false [1 0 1]", "988 ", "988 ", "989 ", "1000 ") // nothing moved
+	want("100 false [1 0 1]", "988 ", "988 ", "989 ", "1000 ") // no counter changed
 	p.in(fA, 1, 4066, 1000, ace(5), ecnIP(tcp.ECT0))
 	p.src.sizes = []int{992, 1000}
 	want("992 false [1001 0]", "1000 ")
@@ -124,7 +125,7 @@ func TestAccECNOptionBehindData(t *testing.T) {
 	p.src.sizes = []int{100}
 	want("100 false [1101 1000 1]")
 	p.in(fA, 2101, 8058, 100, ace(5), ecnIP(tcp.ECT0))
-	p.pass(3 * tick.Second / 2) // lost
+	p.pass(3 * tick.Second / 2) // the segment is lost
 	want("100 ")
 }
 
@@ -188,7 +189,7 @@ func TestAccECNAcksOfAcks(t *testing.T) {
 	}
 	mark(0)
 	mark(0)
-	p.send(1) // which tells them
+	p.send(1) // which reports the two marks
 	mark(0)
 	mark(0)
 	mark(1)
@@ -215,8 +216,8 @@ func TestAccECNAcksOfAcks(t *testing.T) {
 	}
 }
 
-// TestAccECNNoAckLoop: on a path that marks every packet two ends that acknowledge ACKs fall silent: "any resulting
-// ping-pong of ACKs will be rapidly damped" (RFC 9768, 3.2.2.5.1).
+// TestAccECNNoAckLoop: if the path marks every packet, and both ends acknowledge ACKs, they still stop after a while:
+// "any resulting ping-pong of ACKs will be rapidly damped" (RFC 9768, 3.2.2.5.1).
 //
 //req:rfc9768-3.2.2.5.1-3
 func TestAccECNNoAckLoop(t *testing.T) {
@@ -250,7 +251,7 @@ func TestAccECNNoAckLoop(t *testing.T) {
 func TestAccECNReconcile(t *testing.T) {
 	type ack struct {
 		segments, ace int
-		ce            int // of the option; -1: none
+		ce            int // CE counter in the option; -1: no option
 	}
 	for _, c := range []struct {
 		name  string
@@ -288,7 +289,7 @@ func TestAccECNReconcile(t *testing.T) {
 			}
 		}
 	}
-	// A segment sent twice may have arrived twice.
+	// A retransmitted segment may have arrived twice, so the field may have wrapped.
 	p := accurate(t, 4)
 	for range 5 {
 		p.wait(p.c.Deadline().Sub(p.now))
@@ -301,15 +302,16 @@ func TestAccECNReconcile(t *testing.T) {
 	}
 }
 
-// TestAccECNOptionStops: the field counts again when options no longer come, "so that the state of the ACE-related
-// packet counter can be relied on if future feedback does not carry an AccECN Option" (RFC 9768, 3.2.3.2.5).
+// TestAccECNOptionStops: feedback uses the ACE field again when options no longer arrive, "so that the state of the
+// ACE-related packet counter can be relied on if future feedback does not carry an AccECN Option" (RFC 9768,
+// 3.2.3.2.5).
 //
 //req:rfc9768-3.2.2.5.2-1 rfc9768-3.2.3.2.3-1 rfc9768-3.2.3.2.3-3 rfc9768-3.2.3.2.5-1
 func TestAccECNOptionStops(t *testing.T) {
 	p := accurate(t, 30)
 	for i, c := range []struct {
 		acked, ace int
-		ce         int // of the option; -1: none
+		ce         int // CE counter in the option; -1: no option
 		want       uint64
 	}{
 		{1000, 6, 500, 500}, {2000, 7, -1, 1500}, {3000, 7, 1500, 1500}, {4000, 8, -1, 2500},

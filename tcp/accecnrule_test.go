@@ -12,7 +12,7 @@ import (
 
 const allECN = wire.AE | wire.CWR | wire.ECE
 
-// ace sets AE, CWR and ECE to a number.
+// ace sets the ACE field, AE, CWR and ECE, to n.
 func ace(n int) opt {
 	return func(s *tcp.Segment) {
 		for i, b := range []wire.Flags{wire.ECE, wire.CWR, wire.AE} {
@@ -23,7 +23,7 @@ func ace(n int) opt {
 	}
 }
 
-// accECNOption carries n counters, of which the second is of CE.
+// accECNOption adds an option with the first n counters. The second one, ce, is the CE counter.
 func accECNOption(n uint8, ce uint32) opt {
 	return func(s *tcp.Segment) {
 		s.Opt.Present |= wire.HasAccECN0
@@ -31,7 +31,7 @@ func accECNOption(n uint8, ce uint32) opt {
 	}
 }
 
-// accurate is a connection with accurate feedback, of segments of 1000 bytes, that has sent some.
+// accurate returns a connection with accurate feedback that has sent a number of segments of 1000 bytes.
 func accurate(t *testing.T, segments int, opts ...opt) *peer {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1,
 		Loss: loss.Config{CC: cc.Config{InitialWindow: 64}}})
@@ -45,7 +45,7 @@ func accurate(t *testing.T, segments int, opts ...opt) *peer {
 	return p
 }
 
-// send sends segments of 1000 bytes.
+// send sends n segments of 1000 bytes.
 func (p *peer) send(n int) {
 	for range n {
 		p.src.sizes = append(p.src.sizes, 1000)
@@ -53,9 +53,9 @@ func (p *peer) send(n int) {
 	p.out()
 }
 
-// TestAccECNWrap: the field counts modulo 8, so it may have wrapped when one acknowledgement covers more than
-// 7 packets. Then the largest possible count is assumed, at most the acknowledged packets (RFC 9768, 3.2.2.5.2 and
-// A.2.1), unless it does not change at all.
+// TestAccECNWrap: the field counts modulo 8, so it may have wrapped when one acknowledgement covers more than 7
+// packets. Then the largest count that matches the field and does not exceed the acknowledged packets is assumed (RFC
+// 9768, 3.2.2.5.2 and A.2.1). If the field does not change at all, 0 is assumed.
 //
 //req:rfc9768-3.2.2-1 rfc9768-3.2.2.2-2 rfc9768-3.2.2.5.2-1 rfc9768-3.2.2.5.2-2 rfc9768-3.2.3.2.3-1
 func TestAccECNWrap(t *testing.T) {
@@ -79,8 +79,8 @@ func TestAccECNWrap(t *testing.T) {
 	}
 }
 
-// TestAccECNFeedback: which acknowledgements say something about marks, and what the option makes of it (RFC 9768,
-// 3.2.3 and appendix A).
+// TestAccECNFeedback: which acknowledgements count as feedback about marks, and how the option changes the result (RFC
+// 9768, 3.2.3 and appendix A).
 //
 //req:rfc9768-3.2.2.2-2 rfc9768-3.2.3-3 rfc9768-3.2.3.1-2 rfc9768-3.2.3.2.3-3 rfc9768-3.2.3.2.4-2
 func TestAccECNFeedback(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAccECNFeedback(t *testing.T) {
 		s.Opt.Present |= wire.HasSACK
 		s.Opt.NSACK, s.Opt.SACK[0].Start, s.Opt.SACK[0].End = 1, iss.Add(8001), iss.Add(9001)
 	}
-	many := flags(wire.PSH) // says nothing
+	many := flags(wire.PSH) // PSH has no influence
 	for _, c := range []struct {
 		name string
 		ack  int
@@ -118,7 +118,7 @@ func TestAccECNFeedback(t *testing.T) {
 			t.Errorf("%s: %d bytes marked, want %d", c.name, got, c.want)
 		}
 	}
-	// What the field alone said is not counted again by the first option after it, and only once.
+	// The first option after reports by the field alone does not count their bytes again. Later options count in full.
 	p := accurate(t, sent)
 	p.in(fA, 1, 3001, 0, ace(7)) // 2000, of 2 packets
 	for i, want := range []uint64{2000, 2300, 2800} {
@@ -129,17 +129,16 @@ func TestAccECNFeedback(t *testing.T) {
 	}
 }
 
-// TestAccECNHandshakeEnd: the first acknowledgement to a listener's connection says what the SYN-ACK arrived with
-// (RFC 9768, table 4 and 3.2.2.3). Zero disables ECN; ECT or CE, which the SYN-ACK did not have, are the path's
-// doing.
+// TestAccECNHandshakeEnd: the first ACK to a Listener's connection echoes the ECN bits of the SYN-ACK (RFC 9768, table
+// 4 and 3.2.2.3). Zero disables ECN. ECT or CE, with which the SYN-ACK was not sent, were set by the path.
 //
 //req:rfc9768-3.2.2.1-4 rfc9768-3.2.2.1-5 rfc9768-3.2.2.2-6 rfc9768-3.2.2.4-3
 func TestAccECNHandshakeEnd(t *testing.T) {
 	for _, c := range []struct {
 		ace, sizes int
 		noECT      bool
-		next       int    // the field afterwards
-		marked     uint64 // bytes by it
+		next       int    // the ACE field of the next acknowledgement
+		marked     uint64 // bytes that it reports as marked
 		reductions uint64
 	}{
 		{0, 0, true, 7, 0, 0}, {1, 0, false, 5, 0, 0}, {2, 0, false, 6, 1000, 1},
@@ -175,7 +174,7 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 				t.Errorf("ACE %d: bytes with IP bits %d, want %d", c.ace, out.ECN, want)
 			}
 		}
-		for _, sizes := range []int{0, 1000} { // only what acknowledges something counts
+		for _, sizes := range []int{0, 1000} { // only the one that acknowledges data counts
 			if n := conn.LossCounters().ECNReductions; n != 0 {
 				t.Errorf("ACE %d: %d reductions before anything was acknowledged", c.ace, n)
 			}
@@ -193,8 +192,8 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 	}
 }
 
-// TestAccECNMarkedSYN: a SYN that arrived with CE is a sign of congestion like every other mark, once (RFC 9768,
-// 3.2.2.4), and what the peer's own SYN-ACK carries in the option is no feedback on bytes.
+// TestAccECNMarkedSYN: a SYN that arrived with CE counts as a mark, once (RFC 9768, 3.2.2.4). The option in the peer's
+// SYN-ACK is no feedback about bytes.
 //
 //req:rfc9768-3.2.2-3 rfc9768-3.2.2.2-4 rfc9768-3.2.2.2-5
 func TestAccECNMarkedSYN(t *testing.T) {
@@ -215,7 +214,7 @@ func TestAccECNMarkedSYN(t *testing.T) {
 	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
 	p.c.Connect(p.now)
 	p.out()
-	for range 3 { // a SYN-ACK that comes again counts once (RFC 9768, 3.2.2.2)
+	for range 3 { // a repeated SYN-ACK counts once (RFC 9768, 3.2.2.2)
 		p.in(fSA, 0, 1, 0, mss(1000), ace(2), ecnIP(tcp.CE))
 		if f, _ := flagsOf(p); len(f) != 1 || aceOf(f[0]) != 6 {
 			t.Errorf("the answer to a SYN-ACK with CE: %v, want ACE 6", f)
@@ -226,7 +225,7 @@ func TestAccECNMarkedSYN(t *testing.T) {
 	if f, _ := flagsOf(p); len(f) != 1 || aceOf(f[0]) != 6 {
 		t.Errorf("bytes after it: %v, want ACE 6", f)
 	}
-	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate}) // SYNs that cross
+	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate}) // the SYNs cross
 	p.c.Connect(p.now)
 	p.out()
 	p.in(fS, 0, 0, 0, mss(1000), flags(allECN))
@@ -240,7 +239,8 @@ func TestAccECNMarkedSYN(t *testing.T) {
 	}
 }
 
-// TestAccECNAtOnce: that marks begin or end is acknowledged at once, and every second mark (RFC 9768, 3.2.2.5.1).
+// TestAccECNAtOnce: the first segment with a mark, the first one without, and every second mark are acknowledged at
+// once (RFC 9768, 3.2.2.5.1).
 //
 //req:rfc9768-3.2.2.5.1-1 rfc9768-3.2.2.5.1-2
 func TestAccECNAtOnce(t *testing.T) {
@@ -257,9 +257,9 @@ func TestAccECNAtOnce(t *testing.T) {
 	}
 }
 
-// TestAccECNBatch: of segments that are processed as one event each change of the marks and each second mark has its
-// acknowledgement: "both the above rules SHOULD be interpreted as requiring multiple ACKs to be emitted back-to-back"
-// (RFC 9768, 3.2.2.5.1).
+// TestAccECNBatch: in a batch of segments, each change between marked and unmarked, and each second mark, causes an
+// acknowledgement of its own: "both the above rules SHOULD be interpreted as requiring multiple ACKs to be emitted
+// back-to-back" (RFC 9768, 3.2.2.5.1).
 //
 //req:rfc9768-3.2.2.5.1-4
 func TestAccECNBatch(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// holding acknowledges four segments at a time and waits 20 us for them.
+// holding is the Config of a connection that acknowledges up to four segments at a time, and waits 20 us for them.
 var holding = tcp.Config{QuickAcks: -1, StretchAck: 4, AckDelay: 20 * tick.Microsecond}
 
-// TestAckDelayWaits: segments that arrive one by one are acknowledged together, and after the time in any case.
+// TestAckDelayWaits: segments that arrive one by one are acknowledged together, at the latest after AckDelay.
 func TestAckDelayWaits(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000))
@@ -29,7 +29,7 @@ func TestAckDelayWaits(t *testing.T) {
 	p.want(". 1 ack 6001")
 }
 
-// TestAckDelayEnds: what makes an acknowledgement urgent ends the wait.
+// TestAckDelayEnds: PSH, a hole, its end, and data to send end the wait.
 func TestAckDelayEnds(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000), sackOK())
@@ -48,13 +48,13 @@ func TestAckDelayEnds(t *testing.T) {
 	p.in(fA, 7001, 1, 1000)
 	p.in(fA, 8001, 1, 1000)
 	p.want()
-	p.src.sizes = []int{10} // bytes go along
+	p.src.sizes = []int{10} // data carries the acknowledgement
 	p.want("P. 1+10 ack 9001")
 	p.pass(tick.Millisecond)
 	p.want()
 }
 
-// TestAckDelayBacksOff: a peer that never sends as many in a row is not made to wait again and again.
+// TestAckDelayBacksOff: if the peer never sends enough segments in a row, ever more acknowledgements do not wait.
 func TestAckDelayBacksOff(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000))
@@ -79,11 +79,11 @@ func TestAckDelayBacksOff(t *testing.T) {
 	pair(true)
 }
 
-// TestAckDelayAfterPause: a wait was useless when no segment arrived in its second half.
+// TestAckDelayAfterPause: a wait was unsuccessful if no segment arrived in its second half.
 func TestAckDelayAfterPause(t *testing.T) {
 	const half = 10 * tick.Microsecond
 	for _, c := range []struct {
-		last tick.Duration // when the last segment arrives in the wait
+		last tick.Duration // arrival of the last segment, from the start of the wait
 		paid bool
 	}{{half - 1, false}, {half, true}, {half + 1, true}} {
 		p := newPeer(t, holding)
@@ -98,7 +98,7 @@ func TestAckDelayAfterPause(t *testing.T) {
 		p.want(ackOf(3001))
 		p.in(fA, 3001, 1, 1000)
 		p.in(fA, 4001, 1, 1000)
-		if c.paid { // the next one waits too
+		if c.paid { // the next acknowledgement waits, too
 			p.want()
 			p.wait(2 * half)
 		}

@@ -11,13 +11,14 @@ import (
 
 const pushWait = 100 * tick.Microsecond
 
-// message has p receive n bytes with PSH at sequence number at, and its owner call AckPushed.
+// message passes n bytes with PSH at sequence number at to p's connection, and calls AckPushed.
 func (p *peer) message(at, n int, idle bool) {
 	p.in(fA|wire.PSH, at, 1, n)
 	p.c.AckPushed(p.now, idle)
 }
 
-// TestAckPushed: PSH, and nothing else, is acknowledged when the owner is idle; else shortly after.
+// TestAckPushed: only bytes that ended with PSH are acknowledged early: at once if the owner is idle, otherwise after
+// at most pushWait.
 func TestAckPushed(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000))
@@ -32,7 +33,7 @@ func TestAckPushed(t *testing.T) {
 	p.message(201, 100, false)
 	p.want()
 	p.pass(pushWait / 2)
-	p.message(301, 100, false) // waits no longer for that
+	p.message(301, 100, false) // does not prolong the wait
 	p.want()
 	p.wait(pushWait / 2)
 	p.want(". 1 ack 401")
@@ -44,13 +45,14 @@ func TestAckPushed(t *testing.T) {
 	}
 }
 
-// TestAckPushedReplies: where bytes answer each message, its acknowledgement goes with them. A message that
-// nothing answers costs pushWait once.
+// TestAckPushedReplies: if data answers each message, the data carries the acknowledgements. The first message without
+// an answer is acknowledged after pushWait, the next ones at once.
 func TestAckPushedReplies(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000))
 	in, out := 1, 1
-	// exchange is a message that bytes answer after a while.
+	// exchange receives a message, and sends data after the given time. alone: the acknowledgement is sent before the
+	// data.
 	exchange := func(after tick.Duration, alone bool) {
 		t.Helper()
 		p.in(fA|wire.PSH, in, out, 100)
@@ -99,8 +101,8 @@ func TestAckPushedReplies(t *testing.T) {
 func ackAt(seq, ack int) string  { return fmt.Sprintf(". %d ack %d", seq, ack) }
 func dataAt(seq, ack int) string { return fmt.Sprintf("P. %d+10 ack %d", seq, ack) }
 
-// TestResetAcknowledges: the acknowledgement in a RST counts, as from a peer that aborts before sending another one. A
-// number beyond the sent bytes acknowledges nothing.
+// TestResetAcknowledges: the acknowledgement in a RST is processed, because a peer that aborts may not have sent
+// another one. A number beyond the sent bytes acknowledges nothing.
 func TestResetAcknowledges(t *testing.T) {
 	for _, c := range []struct {
 		name  string

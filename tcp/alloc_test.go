@@ -9,12 +9,12 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// endless is a Source that never runs dry.
+// endless is a Source that always has more bytes.
 type endless struct{}
 
 func (endless) Next(room int) (int, bool) { return room, true }
 
-// established returns two connections that talk to each other.
+// established returns the two ends of one established connection.
 func established(tb testing.TB) (a, b *tcp.Conn, now tick.Time) {
 	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}
 	a, b = new(tcp.Conn), new(tcp.Conn)
@@ -22,7 +22,7 @@ func established(tb testing.TB) (a, b *tcp.Conn, now tick.Time) {
 	a.Init(&cfg, 1, 2, 100, now)
 	b.Init(&cfg, 2, 1, 0xfffffff0, now)
 	a.Connect(now)
-	b.Connect(now) // simultaneous
+	b.Connect(now) // simultaneous open
 	for range 4 {
 		pump(a, b, now, nil)
 		pump(b, a, now, nil)
@@ -35,7 +35,7 @@ func established(tb testing.TB) (a, b *tcp.Conn, now tick.Time) {
 
 var pumped tcp.Segment
 
-// pump gives everything that from sends to to, and returns the bytes.
+// pump passes all segments that from sends to to, and returns their payload bytes.
 func pump(from, to *tcp.Conn, now tick.Time, src tcp.Source) (n int) {
 	var out tcp.Out
 	for from.Poll(now, src, &out) {
@@ -71,7 +71,7 @@ func TestNoAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(200, step); n != 0 {
 		t.Errorf("%v allocations for a window of segments and their acknowledgements", n)
 	}
-	// With gaps: every third segment is lost.
+	// With holes: every third segment is lost.
 	i := 0
 	lossy := func() {
 		now = now.Add(tick.Millisecond)
@@ -108,7 +108,7 @@ func TestConnSize(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive is the receive path of one full segment, with its share of acknowledgements.
+// BenchmarkReceive measures the receive path of one full segment, with its share of the sent acknowledgements.
 func BenchmarkReceive(b *testing.B) {
 	_, c, now := established(b)
 	s := tcp.Segment{Len: 1448}
@@ -128,7 +128,7 @@ func BenchmarkReceive(b *testing.B) {
 	}
 }
 
-// BenchmarkSend is the send path of one full segment, with its share of acknowledgements received.
+// BenchmarkSend measures the send path of one full segment, with its share of the received acknowledgements.
 func BenchmarkSend(b *testing.B) {
 	c, _, now := established(b)
 	var src tcp.Source = endless{}

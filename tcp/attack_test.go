@@ -17,9 +17,9 @@ func TestRST5961(t *testing.T) {
 	p.in(fR, 0, 0, 0) // left of the window
 	p.in(fR, 70000, 0, 0)
 	p.want()
-	p.in(fR, 2, 0, 0) // in the window, not exact: challenge
+	p.in(fR, 2, 0, 0) // in the window, not at RCV.NXT: challenge ACK
 	p.want(". 1 ack 1")
-	p.in(fR, 3, 0, 0) // throttled
+	p.in(fR, 3, 0, 0) // too soon after the other challenge ACK
 	p.want()
 	p.pass(500 * tick.Millisecond)
 	p.in(fRA, 3, 1, 0)
@@ -65,7 +65,7 @@ func TestACKRange5961(t *testing.T) {
 			p.want(". 3001 ack " + itoa(p.c.RcvNxt().Diff(irs)))
 		}
 	}
-	// No ACK bit at all.
+	// A segment without ACK.
 	if o := p.in(0, p.c.RcvNxt().Diff(irs), 0, 10); o.N != 0 {
 		t.Error("a segment without ACK is offered")
 	}
@@ -81,8 +81,8 @@ func itoa(n int) string {
 	return itoa(n/10) + itoa(n%10)
 }
 
-// TestBlindSegments sends random segments of someone who sees nothing, 10 million of them; the short run
-// sends fewer.
+// TestBlindSegments sends 10 million random segments, as an attacker does who does not see the connection. The short
+// run sends fewer. None may change the connection.
 //
 //req:rfc5961-8-1
 func TestBlindSegments(t *testing.T) {
@@ -102,7 +102,7 @@ func TestBlindSegments(t *testing.T) {
 		var s tcp.Segment
 		s.Flags = wire.Flags(r.Uint32()) & wire.FlagMask
 		s.Seq, s.Ack, s.Window = seq.Num(r.Uint32()), seq.Num(r.Uint32()), uint16(r.Uint32())
-		if i%2 == 0 { // in the window, against all odds
+		if i%2 == 0 { // in the window
 			s.Seq = p.c.RcvNxt().Add(r.IntN(1 << 16))
 		}
 		if i%8 == 0 {
@@ -115,7 +115,7 @@ func TestBlindSegments(t *testing.T) {
 		}
 		if s.Flags&fR != 0 && s.Seq == p.c.RcvNxt() || s.Ack.Diff(iss) < 70000 &&
 			s.Ack.Diff(iss) > -70000 {
-			exact++ // not blind any more
+			exact++ // not a blind attack any more
 			continue
 		}
 		if o := p.c.Input(&s, p.now); o.N != 0 {
@@ -142,8 +142,8 @@ func TestBlindSegments(t *testing.T) {
 		exact, sent, c.ChallengeAcks, c.ChallengeSuppressed)
 }
 
-// TestSegmentSmack counts what every other byte of a window, in the worst orders, costs: a bounded search
-// and move each.
+// TestSegmentSmack sends every other byte of a window, in the worst orders. The search and the insertion for each
+// segment are bounded.
 func TestSegmentSmack(t *testing.T) {
 	for _, order := range []string{"up", "down", "random", "close"} {
 		cost := func(n int) uint64 {
@@ -209,9 +209,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestProbesOfMany: 20,000 idle connections of a worker are probed at the same moment, nine times as
-// keepalive does by default. Every probe is answered: the budget of challenge ACKs is for what may be forged,
-// and a peer that gets no answer ends its connection.
+// TestProbesOfMany: 20,000 idle connections of a worker are probed at the same time, nine times, as keepalive does by
+// default. Every probe is answered. The budget of challenge ACKs does not limit these answers, because a peer without
+// an answer ends its connection.
 func TestProbesOfMany(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)
@@ -238,15 +238,15 @@ func TestProbesOfMany(t *testing.T) {
 	}
 }
 
-// TestProbeFlood: forged probes cause a bounded number of answers, use nothing that other connections need,
-// and are counted.
+// TestProbeFlood: forged probes cause a limited number of answers, take nothing from the shared budget, and are
+// counted.
 func TestProbeFlood(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)
 	p := newPeer(t, tcp.Config{Budget: &b})
 	p.open(mss(1000), win(0xffff))
 	sent := 0
-	for range 100_000 { // in a second
+	for range 100_000 { // in one second
 		p.now = p.now.Add(10 * tick.Microsecond)
 		p.in(fA, 0, 1, 0)
 		sent += len(p.out())
@@ -258,7 +258,7 @@ func TestProbeFlood(t *testing.T) {
 	}
 }
 
-// TestProbesBesideAttack: others use up the shared budget, and a probe is answered all the same.
+// TestProbesBesideAttack: a probe is answered even after other connections have used up the shared budget.
 func TestProbesBesideAttack(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)
@@ -270,7 +270,7 @@ func TestProbesBesideAttack(t *testing.T) {
 	p.want(". 1 ack 1")
 }
 
-// TestHalfOpenChallenges: segments for one half-open connection cannot use up the answers that all connections share.
+// TestHalfOpenChallenges: segments for one half-open connection cannot use up the shared budget of challenge ACKs.
 func TestHalfOpenChallenges(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)

@@ -9,9 +9,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestBlindSweep is the attack of RFC 5961, 1.2 on a connection without timestamps: someone who knows
-// addresses and ports, but no number, walks the sequence space in steps of the window, so that every round of
-// 2^16 segments has one inside it; with each kind of segment, 10 million in all.
+// TestBlindSweep is the attack of RFC 5961, 1.2 on a connection without timestamps. The attacker knows addresses and
+// ports, but no sequence number, and walks the sequence space in steps of the window, so that one of 2^16 segments is
+// inside the window. There are 10 million segments, of several kinds.
 //
 //req:rfc9293-MAY-12 rfc5961-8-1
 func TestBlindSweep(t *testing.T) {
@@ -32,7 +32,7 @@ func TestBlindSweep(t *testing.T) {
 			p := newPeer(t, tcp.Config{Budget: &b, RcvSpace: window, NoTimestamps: true})
 			p.open(mss(1000), win(0xffff))
 			start, inside, sent := p.now, 0, 0
-			// Neither guess starts at the number that resets or acknowledges: that one chance in 2^32 is not the point.
+			// Neither guess hits the one number of 2^32 that resets the connection or acknowledges data.
 			at, ack := seq.Num(0x12345), seq.Num(0x9abcdef0)
 			for i := range perKind {
 				at = at.Add(window - 1)
@@ -63,7 +63,8 @@ func TestBlindSweep(t *testing.T) {
 			if seconds := p.now.Sub(start)/tick.Second + 1; c.ChallengeAcks > uint64(2*seconds)+1 {
 				t.Errorf("%d challenge ACKs in %d s", c.ChallengeAcks, seconds)
 			}
-			// What is not throttled answers bytes just left of the window, which only luck finds.
+			// The answers without a limit are those to bytes just left of the window, which a blind attacker hits
+			// rarely.
 			if sent > int(c.ChallengeAcks)+2*inside {
 				t.Errorf("%d answers, %d of them challenges", sent, c.ChallengeAcks)
 			}

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// The figures of RFC 9293, with the numbers relative.
+// The tests TestFigure… follow the figures of RFC 9293, with relative sequence numbers.
 
 func TestFigure6ThreeWay(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
@@ -25,7 +25,7 @@ func TestFigure8SimultaneousOpen(t *testing.T) {
 	p.want("S 0")
 	p.in(fS, 0, 0, 0, mss(1000))
 	p.state(tcp.SynReceived)
-	if got := p.c.Info(p.now).RcvWnd; got != 65535 { // of 64 KiB, what a SYN can announce (RFC 7323, 2.2)
+	if got := p.c.Info(p.now).RcvWnd; got != 65535 { // of 64 KiB, a SYN can announce this much (RFC 7323, 2.2)
 		t.Errorf("window %d, the SYN said 65535", got)
 	}
 	p.want("S. 0 ack 1")
@@ -34,7 +34,7 @@ func TestFigure8SimultaneousOpen(t *testing.T) {
 	if p.c.EMSS() != 1000 {
 		t.Errorf("EMSS %d, want 1000", p.c.EMSS())
 	}
-	// The same with the peer's SYN-ACK lost and its data first.
+	// The peer's SYN-ACK is lost, and its data arrives instead.
 	p = newPeer(t, tcp.Config{})
 	p.c.Connect(p.now)
 	p.want("S 0")
@@ -47,7 +47,7 @@ func TestFigure8SimultaneousOpen(t *testing.T) {
 }
 
 func TestFigure9OldDuplicateSYN(t *testing.T) {
-	// The active side gets an acknowledgement of a SYN it did not send.
+	// The active side receives an acknowledgement of a SYN that it did not send.
 	p := newPeer(t, tcp.Config{})
 	p.c.Connect(p.now)
 	p.want("S 0")
@@ -74,7 +74,7 @@ func TestFigure12NormalClose(t *testing.T) {
 	p.want("F. 1 ack 1")
 	p.in(fA, 1, 2, 0)
 	p.state(tcp.FinWait2)
-	p.in(fA, 1, 2, 100) // half-closed: bytes still come
+	p.in(fA, 1, 2, 100) // half-closed: bytes still arrive
 	p.in(fFA, 101, 2, 0)
 	p.state(tcp.TimeWait)
 	p.want(". 2 ack 101", ". 2 ack 102")
@@ -131,7 +131,7 @@ func TestPassiveClose(t *testing.T) {
 	p.cause(tcp.CauseClosed)
 }
 
-// TestFINWithLastBytes: FIN goes with the last record, and with it again.
+// TestFINWithLastBytes: the segment of the last record carries the FIN, also when it is retransmitted.
 func TestFINWithLastBytes(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
@@ -144,7 +144,7 @@ func TestFINWithLastBytes(t *testing.T) {
 	p.state(tcp.FinWait2)
 }
 
-// TestFINOutOfOrder: a FIN beyond a gap counts once the gap is closed, but no byte beyond it ever does.
+// TestFINOutOfOrder: a FIN behind a hole takes effect once the hole is filled, unless bytes beyond it arrive.
 func TestFINOutOfOrder(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(sackOK())
@@ -155,7 +155,7 @@ func TestFINOutOfOrder(t *testing.T) {
 	p.state(tcp.CloseWait)
 	p.want(". 1 ack 202")
 
-	// A FIN that a later byte contradicts is forgotten.
+	// If bytes beyond the FIN arrive, the FIN is dropped.
 	p = newPeer(t, tcp.Config{})
 	p.open(sackOK())
 	p.in(fFA, 51, 1, 0)
@@ -186,8 +186,8 @@ func TestShutdownBeforeEstablished(t *testing.T) {
 	p.want("F. 1 ack 1")
 }
 
-// TestAbort: RFC 9293, 3.10.5. CLOSING and LAST-ACK send no RST, because their FIN was sent; without it the RFC's
-// connection is still in CLOSE-WAIT.
+// TestAbort: RFC 9293, 3.10.5. In CLOSING and LAST-ACK no RST is sent if the FIN was sent. If it was not, the RFC's
+// connection would not be in these states yet, so a RST is sent.
 func TestAbort(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -260,7 +260,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestLinger: FIN not acknowledged in time ends in RST.
+// TestLinger: if the FIN is not acknowledged within Linger, a RST ends the connection.
 func TestLinger(t *testing.T) {
 	p := newPeer(t, tcp.Config{Linger: 100 * tick.Millisecond})
 	p.open()
@@ -271,7 +271,8 @@ func TestLinger(t *testing.T) {
 	p.cause(tcp.CauseAborted)
 }
 
-// TestDetach: bytes for nobody are answered with RST (RFC 9293, 3.6.1); FIN-WAIT-2 does not last for ever.
+// TestDetach: after Detach new bytes are answered with RST (RFC 9293, 3.6.1), and FIN-WAIT-2 ends after
+// Config.FinWait2.
 //
 //req:rfc9293-MAY-1 rfc9293-SHLD-3
 func TestDetach(t *testing.T) {
@@ -343,7 +344,7 @@ func TestTimeWaitReuse(t *testing.T) {
 			if got := p.c.Reusable(&s); got != c.want {
 				t.Errorf("Reusable %v, want %v", got, c.want)
 			}
-			if !c.want { // Input answers with a challenge ACK or drops it; never RST
+			if !c.want { // Input answers with a challenge ACK or drops the SYN, and sends no RST
 				p.c.Input(&s, p.now)
 				p.c.Finish(p.now)
 				for _, l := range p.out() {
@@ -357,7 +358,7 @@ func TestTimeWaitReuse(t *testing.T) {
 	}
 }
 
-// TestRFC1337: RST does not end TIME-WAIT.
+// TestRFC1337: a RST does not end TIME-WAIT.
 func TestRFC1337(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -371,8 +372,8 @@ func TestRFC1337(t *testing.T) {
 	p.state(tcp.TimeWait)
 }
 
-// TestEarlyFIN: a FIN behind a hole that has bytes held beyond it may be forged, so it counts only when it comes again
-// in order. Then the bytes held beyond it are dropped.
+// TestEarlyFIN: a FIN behind a hole, with bytes held beyond it, may be forged. So it takes effect only if it is
+// repeated in order. Then the bytes held beyond it are dropped.
 func TestEarlyFIN(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(sackOK())

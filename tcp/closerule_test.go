@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestRecycle ends TIME-WAIT early, as though its time were over, and nothing else.
+// TestRecycle: Recycle ends TIME-WAIT early, with the cause of its normal end. In other states it does nothing.
 func TestRecycle(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -25,7 +25,7 @@ func TestRecycle(t *testing.T) {
 	p.want()
 }
 
-// TestConnectOnlyOnce: a connection is opened once; one that is over stays so, whatever is asked of it.
+// TestConnectOnlyOnce: Connect opens a connection only once. A connection that ended stays in CLOSED after any call.
 func TestConnectOnlyOnce(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -47,8 +47,8 @@ func TestConnectOnlyOnce(t *testing.T) {
 	}
 }
 
-// TestFINWaitsForWindow: FIN takes a number of the peer's window (RFC 9293, 3.4); where there is none it waits, and
-// probes find the window.
+// TestFINWaitsForWindow: a FIN occupies one sequence number of the peer's window (RFC 9293, 3.4). Without room in the
+// window it waits, and window probes are sent.
 func TestFINWaitsForWindow(t *testing.T) {
 	for _, c := range []struct {
 		sizes int
@@ -74,13 +74,13 @@ func TestFINWaitsForWindow(t *testing.T) {
 	}
 }
 
-// TestTakeBackFIN: a FIN that has not left leaves later, behind what the Source gives then.
+// TestTakeBackFIN: a FIN that TakeBack revoked is sent later, after the bytes that the Source returns then.
 func TestTakeBackFIN(t *testing.T) {
-	for _, from := range []int{101, 201} { // with its record, or from itself
+	for _, from := range []int{101, 201} { // with its record, or the FIN alone
 		p := newPeer(t, tcp.Config{})
 		p.open(mss(1000))
 		p.src.sizes = []int{100, 100}
-		if from == 201 { // FIN on its own
+		if from == 201 { // FIN in a segment of its own
 			p.want(". 1+100 ack 1", "P. 101+100 ack 1")
 			p.c.Shutdown(p.now)
 			p.want("F. 201 ack 1")
@@ -104,7 +104,7 @@ func TestTakeBackFIN(t *testing.T) {
 	}
 }
 
-// TestFINWaitsForBytesBeforeIt: a FIN behind a hole takes effect when the bytes before it have arrived.
+// TestFINWaitsForBytesBeforeIt: a FIN behind a hole takes effect once the bytes before it have arrived.
 func TestFINWaitsForBytesBeforeIt(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -124,7 +124,7 @@ func TestFINWaitsForBytesBeforeIt(t *testing.T) {
 	check(true, 101, 102)
 }
 
-// TestClearAcked takes one event and leaves the others.
+// TestClearAcked: ClearAcked removes Acked and leaves the other events.
 func TestClearAcked(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
@@ -138,8 +138,8 @@ func TestClearAcked(t *testing.T) {
 	}
 }
 
-// TestControlNumber: a segment without bytes has SND.NXT, or the window's right edge when that moved so far to the
-// left that the peer would not take it, but never an acknowledged number.
+// TestControlNumber: the sequence number of a segment without data is SND.NXT. If the window shrank so far that the
+// peer would not accept this number, it is the window's right edge, but at least SND.UNA.
 func TestControlNumber(t *testing.T) {
 	for _, c := range []struct {
 		scale uint8
@@ -160,7 +160,7 @@ func TestControlNumber(t *testing.T) {
 	}
 }
 
-// TestSetters: options that change while a connection lives.
+// TestSetters changes options of an open connection.
 //
 //req:rfc9293-MUST-21 rfc9293-MUST-24
 func TestSetters(t *testing.T) {
@@ -179,9 +179,9 @@ func TestSetters(t *testing.T) {
 	}
 	p.in(fA, 31, 1, 10)
 	p.c.SetDelayedAck(1)
-	p.want() // what waits goes on to do so
+	p.want() // the pending acknowledgement still waits
 	p.c.SetDelayedAck(-1)
-	p.want(". 1 ack 41") // unless nothing waits any more
+	p.want(". 1 ack 41") // without delay, it is sent at once
 	p.in(fA, 41, 1, 10)
 	p.want(". 1 ack 51")
 
@@ -226,12 +226,12 @@ func TestSetters(t *testing.T) {
 	}
 }
 
-// TestKeepaliveNot: no keepalive probe leaves while bytes are in flight or wait for a window; bytes sent make one
-// that is due needless.
+// TestKeepaliveNot: no keepalive probe is sent while bytes are in flight or wait for the window. Data that is sent
+// cancels a due probe.
 //
 //req:rfc9293-MUST-26
 func TestKeepaliveNot(t *testing.T) {
-	for _, window := range []uint16{1000, 2000} { // of which the peer acknowledges 1000 bytes
+	for _, window := range []uint16{1000, 2000} { // the peer acknowledges 1000 bytes
 		p := newPeer(t, tcp.Config{KeepaliveIdle: tick.Second, KeepaliveProbes: 1, UserTimeout: -1})
 		p.open(mss(1000), win(window))
 		p.src.sizes = []int{1000, 1000}
@@ -254,7 +254,7 @@ func TestKeepaliveNot(t *testing.T) {
 }
 
 // TestUTOOption: the user timeout is announced in seconds, rounded up, and in minutes when those need more than 15 bits
-// (RFC 5482, 3); none when there is no timeout.
+// (RFC 5482, 3); Without a timeout, the option is not sent.
 func TestUTOOption(t *testing.T) {
 	const s = tick.Second
 	for _, c := range []struct {
@@ -280,7 +280,7 @@ func TestUTOOption(t *testing.T) {
 	}
 }
 
-// TestNames: what people read; a number without a name is no crash.
+// TestNames checks the names of states and causes. An unknown value is "?".
 func TestNames(t *testing.T) {
 	states := map[string]bool{}
 	for s := tcp.Closed; s <= tcp.TimeWait; s++ {

@@ -10,8 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestDefaultsAreIdempotent: a Config that has its defaults keeps them, whatever each number was: a Listener's
-// connections get one that has been through it.
+// TestDefaultsAreIdempotent: a second call of defaults changes nothing, whatever the original values were. The
+// connections of a Listener get a Config that has its defaults already.
 func TestDefaultsAreIdempotent(t *testing.T) {
 	fields := reflect.TypeFor[tcp.Config]()
 	for i := range fields.NumField() {
@@ -30,7 +30,7 @@ func TestDefaultsAreIdempotent(t *testing.T) {
 	}
 }
 
-// TestDefaults: what the comments of Config say in brackets, and the bounds that RFCs set.
+// TestDefaults checks the defaults that the comments of Config give in brackets, and the limits of the RFCs.
 //
 //req:rfc9293-MUST-40 rfc5681-4.2-3 rfc7323-5.4-1
 func TestDefaults(t *testing.T) {
@@ -90,7 +90,7 @@ func TestPassiveDelayedAck(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		cfg  tcp.Config
-		acks int // of 20 segments, each in a batch of its own
+		acks int // for 20 segments, each in a batch of its own
 	}{
 		{"never delayed", tcp.Config{DelayedAck: -1}, 20},
 		{"none quick", tcp.Config{QuickAcks: -1}, 0},

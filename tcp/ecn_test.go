@@ -71,7 +71,7 @@ func TestECNNotGranted(t *testing.T) {
 		want tcp.ECNMode
 	}{
 		{tcp.ECNOff, wire.ECE, tcp.ECNOff},
-		{tcp.ECNPassive, wire.ECE, tcp.ECNOff}, // not asked for
+		{tcp.ECNPassive, wire.ECE, tcp.ECNOff}, // not requested
 		{tcp.ECNClassic, 0, tcp.ECNOff},
 		{tcp.ECNClassic, wire.ECE | wire.CWR, tcp.ECNOff}, // reflected by a broken peer
 		{tcp.ECNClassic, wire.ECE, tcp.ECNClassic},
@@ -92,7 +92,7 @@ func TestECNNotGranted(t *testing.T) {
 			t.Errorf("asked for %d, SYN-ACK %v: negotiated %d, want %d", c.mode, c.got, got, c.want)
 		}
 		p.out()
-		p.in(fA, 1, 1, 10, ecnIP(tcp.ECT0)) // which does not say that the peer knows ECN
+		p.in(fA, 1, 1, 10, ecnIP(tcp.ECT0)) // ECT from the peer does not change the negotiated mode
 		p.src.sizes = []int{100}
 		var o tcp.Out
 		for p.c.Poll(p.now, &p.src, &o) {
@@ -103,8 +103,8 @@ func TestECNNotGranted(t *testing.T) {
 	}
 }
 
-// TestECNSYNsLost: two SYNs request ECN, the third does not, and the server may have seen only the third: an RFC 3168
-// client then sends nothing with ECT (6.1.1).
+// TestECNSYNsLost: two SYNs request ECN, and the third does not. If a SYN without ECN was sent, a client of RFC 3168
+// sends no data with ECT, because the server may have received only that SYN (6.1.1).
 func TestECNSYNsLost(t *testing.T) {
 	const setup = wire.ECE | wire.CWR
 	for syns := 1; syns <= 4; syns++ {
@@ -132,7 +132,7 @@ func TestECNSYNsLost(t *testing.T) {
 	}
 }
 
-// TestDCTCPEcho: ECE says exactly which segments were marked (RFC 8257, 3.2).
+// TestDCTCPEcho: with DCTCP, ECE reports exactly which segments were marked (RFC 8257, 3.2).
 func TestDCTCPEcho(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic, QuickAcks: -1,
 		Loss: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}})
@@ -141,7 +141,7 @@ func TestDCTCPEcho(t *testing.T) {
 	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.ECE))
 	p.out()
 	p.in(fA, 1, 1, 1000, ecnIP(tcp.ECT0))
-	p.in(fA, 1001, 1, 1000, ecnIP(tcp.CE)) // marks begin: what came before is acknowledged unmarked
+	p.in(fA, 1001, 1, 1000, ecnIP(tcp.CE)) // marks begin: the bytes before are acknowledged without ECE
 	p.in(fA, 2001, 1, 1000, ecnIP(tcp.CE))
 	p.in(fA, 3001, 1, 1000, ecnIP(tcp.ECT0)) // and end
 	var o tcp.Out
@@ -156,7 +156,7 @@ func TestDCTCPEcho(t *testing.T) {
 	if marked[1] || !marked[1001] || !marked[2001] || marked[3001] || last < 3001 {
 		t.Errorf("marked %v up to %d", marked, last)
 	}
-	// As long as nothing changes two segments are acknowledged at once.
+	// While nothing changes, each acknowledgement covers two segments.
 	for _, ecn := range []tcp.ECN{tcp.ECT0, tcp.CE} {
 		at := p.c.RcvNxt().Diff(irs)
 		p.in(fA, at, 1, 1000, ecnIP(ecn))

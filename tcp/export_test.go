@@ -8,10 +8,10 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Plateau returns the MTU that follows from a "packet too big" message about n bytes that names none.
+// Plateau exports plateau: the path MTU to assume after a "packet too big" message without MTU that quotes n bytes.
 func Plateau(n int) int { return plateau(n) }
 
-// InputInFull is Input without its first step.
+// InputInFull is Input without the fast path.
 func (c *Conn) InputInFull(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
 	o := &c.offered
@@ -20,7 +20,7 @@ func (c *Conn) InputInFull(s *Segment, now tick.Time) *Offer {
 	return o
 }
 
-// TakesFastPath reports whether s takes Input's first step.
+// TakesFastPath reports whether Input handles s on the fast path. It does not change c.
 func (c *Conn) TakesFastPath(s *Segment, now tick.Time) bool {
 	x := *c
 	x.outOfOrder.ranges, x.tx = slices.Clone(c.outOfOrder.ranges), loss.Sender{}
@@ -28,14 +28,13 @@ func (c *Conn) TakesFastPath(s *Segment, now tick.Time) bool {
 	return x.inputFastPath(s, now, new(Offer))
 }
 
-// Plain returns o without its fields about runs.
+// Plain returns o without the fields that describe runs.
 func (o Out) Plain() Out {
 	o.Run, o.of, o.at = RunNone, nil, 0
 	return o
 }
 
-// Same reports whether a and b are in the same state, but for runs and for what Input keeps until the
-// next one.
+// Same reports whether a and b are equal, except for the state of runs and of the last Input.
 func Same(a, b *Conn) bool {
 	x, y := *a, *b
 	x.inRun, y.inRun = false, false
@@ -44,14 +43,14 @@ func Same(a, b *Conn) bool {
 	return reflect.DeepEqual(&x, &y)
 }
 
-// HeldSteps counts comparisons and moves in the set of bytes beyond a gap.
+// HeldSteps returns the number of comparisons and moved ranges in the set of bytes beyond a hole.
 func (c *Conn) HeldSteps() uint64 { return c.outOfOrder.steps }
 
-// Take is what challenge asks.
+// Take exports allow: it takes one challenge ACK from the budget, and returns false if none is left.
 func (b *Budget) Take(now tick.Time) bool { return b.allow(now) }
 
-// SipHash is the hash under ISNs and cookies.
+// SipHash exports sipHash, the hash of ISNs and cookies.
 func SipHash(key *[16]byte, p []byte) uint64 { return sipHash(key, p) }
 
-// Defaults is what Init and a Listener do to a Config.
+// Defaults exports defaults, which Conn.Init and Listener.Init call.
 func (c *Config) Defaults() { c.defaults() }

@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestSACKFits: blocks go along with bytes only where the segment stays within the MSS.
+// TestSACKFits: a segment with data carries SACK blocks only if data and options together stay within the MSS.
 func TestSACKFits(t *testing.T) {
 	for _, stamps := range []bool{true, false} {
 		opts := []opt{mss(1000), sackOK()}

@@ -14,22 +14,22 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// driver feeds a connection with operations made of bytes, and checks what must hold whatever they are.
+// driver makes operations on a connection from bytes, and checks invariants after each.
 type driver struct {
 	t     *testing.T
 	c     tcp.Conn
 	now   tick.Time
 	src   queue
-	kept  map[int]bool // bytes by distance from irs+1
+	kept  map[int]bool // bytes kept so far, by their distance from irs+1
 	base  seq.Num      // irs+1 once known
-	nxt   seq.Num      // RCV.NXT before
+	nxt   seq.Num      // RCV.NXT at the last check
 	known bool
 	in    []byte
 	ended bool
 
-	full  bool      // no first step of Input, no runs
-	steps int       // how often either was there
-	out   []tcp.Out // all segments
+	full  bool      // use neither the fast path of Input nor runs
+	steps int       // number of segments on the fast path or in runs
+	out   []tcp.Out // all segments sent
 }
 
 func (d *driver) u8() int {
@@ -43,7 +43,7 @@ func (d *driver) u8() int {
 
 func (d *driver) u16() int { return d.u8()<<8 | d.u8() }
 
-// near returns a number close to one of interest.
+// near returns a sequence number close to one of around.
 func (d *driver) near(around ...seq.Num) seq.Num {
 	k := d.u8()
 	return around[k%len(around)].Add(int(int16(d.u16())) >> (k >> 5))
@@ -177,7 +177,7 @@ func (d *driver) poll() {
 		}
 		options := out.Opt.Len()
 		if out.Opt.Present&wire.HasTS != 0 {
-			options -= wire.TimestampsLen // which the EMSS has room for
+			options -= wire.TimestampsLen // EMSS leaves room for it
 		}
 		if k := out.Payload.Len(); k > 0 && k+options > d.c.EMSS() && !out.MTUProbe {
 			d.t.Fatalf("%d bytes, %d of options, EMSS %d", k, options, d.c.EMSS())
@@ -249,7 +249,8 @@ func (d *driver) run() {
 	d.check()
 }
 
-// runDriver does the same in full and with first steps and runs, and compares. It returns how often they were taken.
+// runDriver runs the same operations with and without fast path and runs, and compares the results. It returns the
+// number of segments on the fast path or in runs.
 func runDriver(t *testing.T, in []byte) int {
 	a, b := drive(t, in, true), drive(t, in, false)
 	if !slices.Equal(a.out, b.out) || !tcp.Same(&a.c, &b.c) {
@@ -286,7 +287,7 @@ func drive(t *testing.T, in []byte, full bool) *driver {
 	return d
 }
 
-// FuzzConn gives a connection any sequence of segments, times and calls.
+// FuzzConn passes any sequence of segments, times and calls to a connection.
 func FuzzConn(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 9))
 	for range 30 {

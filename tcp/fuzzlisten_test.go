@@ -12,22 +12,22 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// crowd is peers of a Listener, made of bytes, and what the Listener has promised them.
+// crowd makes segments of several peers of a Listener from bytes. It is also the Listener's Gate.
 type crowd struct {
 	t       *testing.T
 	l       *tcp.Listener
 	now     tick.Time
 	in      []byte
 	backlog int
-	open    int // counted by the gate
+	open    int // half-open connections that the gate counts
 	deny    bool
 	answers map[tcp.Tuple][]answer
 }
 
-// answer is a SYN-ACK: whoever acknowledges it has shown that it came there.
+// answer is a SYN-ACK that was sent. Only a peer that received it can acknowledge it.
 type answer struct{ irs, iss seq.Num }
 
-// Admit and Done implement tcp.Gate.
+// Admit and Release implement tcp.Gate.
 func (d *crowd) Admit(*tcp.Tuple, tick.Time) bool {
 	if !d.deny {
 		d.open++
@@ -46,7 +46,8 @@ func (d *crowd) u8() int {
 	return int(v)
 }
 
-// segment makes one from up to ten bytes: whose, and how close to what would be right.
+// segment makes a segment from up to ten bytes, which select the peer and how much the segment differs from a valid
+// one.
 func (d *crowd) segment() (t tcp.Tuple, s tcp.Segment) {
 	t = tcp.Tuple{Local: ip.AddrFrom4([4]byte{10, 0, 0, 2}),
 		Remote: ip.AddrFrom4([4]byte{10, 0, 1, byte(d.u8() & 7)}), LocalPort: 7, RemotePort: 4000}
@@ -77,7 +78,7 @@ func (d *crowd) segment() (t tcp.Tuple, s tcp.Segment) {
 	return t, s
 }
 
-// offsetOf is mostly 0, and then small or large.
+// offsetOf makes a byte an offset that is mostly 0, otherwise small or large.
 func offsetOf(b int) int {
 	if b < 160 {
 		return 0
@@ -85,7 +86,7 @@ func offsetOf(b int) int {
 	return (b - 208) << (b & 3 * 7)
 }
 
-// arrive gives the listener a segment and checks its verdict.
+// arrive passes a segment to the listener and checks its verdict.
 func (d *crowd) arrive(t tcp.Tuple, s tcp.Segment) {
 	var out tcp.Out
 	switch d.l.Input(&t, &s, d.now, &out) {
@@ -99,7 +100,7 @@ func (d *crowd) arrive(t tcp.Tuple, s tcp.Segment) {
 	}
 }
 
-// sent notes a SYN-ACK.
+// sent records a SYN-ACK that the listener sent, and checks that it sends no data or unexpected flags.
 func (d *crowd) sent(t tcp.Tuple, out *tcp.Out) {
 	if out.Payload.Len() != 0 {
 		d.t.Fatalf("a listener sent %d bytes", out.Payload.Len())
@@ -114,7 +115,7 @@ func (d *crowd) sent(t tcp.Tuple, out *tcp.Out) {
 	}
 }
 
-// accept checks that s acknowledges an answer, and that a connection comes of it.
+// accept checks that s acknowledges an answer, and that Accept and Input make it an established connection.
 func (d *crowd) accept(t tcp.Tuple, s *tcp.Segment) {
 	found := false
 	for _, a := range d.answers[t] {
@@ -144,14 +145,15 @@ func (d *crowd) accept(t tcp.Tuple, s *tcp.Segment) {
 	delete(d.answers, t)
 }
 
-// FuzzListener gives a Listener any sequence of segments of eight peers, with times and crowds at its gate:
-// no connection without the acknowledgement of a SYN-ACK that went there, each Ready makes one, and what is half-open
-// is bounded, counted once and gone in the end.
+// FuzzListener passes any sequence of segments of eight peers to a Listener, while time passes and its gate opens and
+// closes. There must be no connection without the acknowledgement of a SYN-ACK that was sent to the peer, and each
+// Ready must make one. The half-open connections must be limited, be counted by the gate, and all be removed in the
+// end.
 func FuzzListener(f *testing.F) {
 	r := rand.New(rand.NewPCG(4987, 0))
 	for mode := range byte(12) {
 		in := []byte{mode}
-		for range 40 { // a handshake of each peer, and something else now and then
+		for range 40 { // a handshake of a peer, and now and then something else
 			in = append(in, 0, byte(r.Uint32()), 0, 0, 0, 0, byte(r.Uint32()),
 				byte(r.Uint32()), 9, 9)
 			in = append(in, 0, in[len(in)-9], 1, 0, 0, 0, 0, 0, 0, 0, 40)
@@ -192,7 +194,7 @@ func FuzzListener(f *testing.F) {
 	})
 }
 
-// poll sends what is due.
+// poll retransmits the SYN-ACKs that are due.
 func (d *crowd) poll() {
 	for range 4 * d.backlog {
 		var t tcp.Tuple

@@ -11,15 +11,15 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestICMPKinds: hard errors end a connection whose SYN was not answered, and nothing else does (RFC 1122, 4.2.3.9; RFC
-// 5461). An error that does not end it is reported once.
+// TestICMPKinds: only hard errors end a connection, and only an active open that is not established yet (RFC 1122,
+// 4.2.3.9; RFC 5461). Every error is reported once as SoftError.
 //
 //req:rfc9293-MUST-47 rfc9293-MUST-54 rfc9293-SHLD-25 rfc9293-MUST-56 rfc9293-SHLD-26
 func TestICMPKinds(t *testing.T) {
 	synSent := func(p *peer) { p.c.Connect(p.now); p.out() }
 	crossed := func(p *peer) { synSent(p); p.in(fS, 0, 0, 0); p.out() }
 	opened := func(p *peer) { p.open(mss(1000)); p.send(1) }
-	passive := func(p *peer) { // SYN-RECEIVED, by a listener
+	passive := func(p *peer) { // SYN-RECEIVED of a connection from a Listener
 		l, now := newListener(tcp.ListenConfig{})
 		tu := tuple(4000)
 		var out tcp.Out
@@ -59,7 +59,8 @@ func TestICMPKinds(t *testing.T) {
 	}
 }
 
-// TestICMPNumbers: an error counts when it quotes a number in flight (RFC 5927, 4.1), of a connection that is alive.
+// TestICMPNumbers: an error is processed only if it quotes a sequence number in flight (RFC 5927, 4.1), and only until
+// the connection ends.
 func TestICMPNumbers(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
@@ -88,7 +89,8 @@ func TestICMPNumbers(t *testing.T) {
 	give(1001, false)
 }
 
-// TestUnreachableSYN: a SYN that nobody answers ends with what ICMP said meanwhile, unless that was asked for.
+// TestUnreachableSYN: if a SYN is never answered, the cause is CauseUnreachable if an ICMP error arrived meanwhile, and
+// if SoftError has not returned it already.
 func TestUnreachableSYN(t *testing.T) {
 	for _, c := range []struct {
 		icmp, taken bool
@@ -112,8 +114,8 @@ func TestUnreachableSYN(t *testing.T) {
 	}
 }
 
-// TestPTBWithoutMTU: a router that names no MTU could not send the packet it quotes: the next smaller size of RFC
-// 1191's table is taken, at least the floor, whatever length is quoted.
+// TestPTBWithoutMTU: a message without MTU means that a router could not send the quoted packet. The path MTU becomes
+// the next smaller size of RFC 1191's table, but at least the floor, whatever length is quoted.
 func TestPTBWithoutMTU(t *testing.T) {
 	for _, c := range []struct{ length, want int }{{9000, 8166}, {60000, 8166}, {8167, 8166},
 		{8166, 4352}, {1500, 1492}, {1492, 1006}, {1007, 1006}, {1006, 552}, {20, 552}, {0, 552}} {
@@ -127,8 +129,7 @@ func TestPTBWithoutMTU(t *testing.T) {
 	}
 }
 
-// TestPTBOfProbe: a message about a probe says nothing about the packets that get through, and how far the search may
-// go.
+// TestPTBOfProbe: a message about a lost MTU probe does not lower the path MTU, but limits the sizes of further probes.
 func TestPTBOfProbe(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
 	p.open(mss(1460), sackOK())
@@ -144,7 +145,7 @@ func TestPTBOfProbe(t *testing.T) {
 	p.src.sizes = []int{100, 100, 100}
 	p.out()
 	p.now = p.now.Add(tick.Millisecond)
-	p.in(fA, 1, 1, 0, func(s *tcp.Segment) { // all but the probe arrived
+	p.in(fA, 1, 1, 0, func(s *tcp.Segment) { // all segments but the probe arrived
 		s.Opt.Present, s.Opt.NSACK = wire.HasSACK, 1
 		s.Opt.SACK[0] = seq.Of(iss.Add(1461), 300)
 	})
@@ -155,7 +156,7 @@ func TestPTBOfProbe(t *testing.T) {
 	}
 	for range 10 {
 		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
-		p.c.Events() // the records' size is another one
+		p.c.Events() // clears EMSSChanged, with which no probe is sent
 		p.now = p.now.Add(tick.Minute)
 		p.src.sizes = append([]int{600, 300}, slices.Repeat([]int{20}, 13)...)
 		for p.c.Poll(p.now, &p.src, &o) {

@@ -24,7 +24,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// tunnel is a TUN device in a namespace of its own: the kernel's TCP on one side, a Conn on the other.
+// tunnel is a TUN device in a network namespace of its own: the kernel's TCP is on one side, a Conn on the other.
 type tunnel struct {
 	t     *testing.T
 	fd    int
@@ -35,7 +35,7 @@ type tunnel struct {
 	drops int
 
 	mark             float64
-	marked, lastMark int // bytes given to the kernel with CE, in all and last
+	marked, lastMark int // bytes sent to the kernel with CE: in total, and in the last such segment
 }
 
 var (
@@ -43,7 +43,7 @@ var (
 	kernel6, ours6 = ip.Addr{0xfd, 0x99, 15: 1}, ip.Addr{0xfd, 0x99, 15: 2}
 )
 
-// inNamespace runs f on a thread in a network namespace of its own, which ends with it.
+// inNamespace runs f on a thread in a new network namespace, which is removed when f returns.
 func inNamespace(t *testing.T, f func()) {
 	needs.NetNS(t)
 	done := make(chan struct{})
@@ -91,7 +91,8 @@ func newTunnel(t *testing.T, seed uint64, loss float64, mtu int) *tunnel {
 
 func (u *tunnel) now() tick.Time { return tick.Time(time.Since(u.start)) + 1e9 }
 
-// read returns the next TCP segment from the kernel, waiting no longer than to deadline.
+// read returns the next TCP segment from the kernel. It waits until deadline, but at most 20 ms, and then returns
+// false.
 func (u *tunnel) read(deadline tick.Time) (h ip.Header, s tcp.Segment, payload []byte, ok bool) {
 	for {
 		n, err := unix.Read(u.fd, u.buf)
@@ -177,8 +178,8 @@ func TestKernel(t *testing.T) {
 		loss    float64
 		mtu     int
 		ecn     string
-		mode    tcp.ECNMode // what is negotiated
-		mark    float64     // share of ECT packets marked on the way, both ways
+		mode    tcp.ECNMode // expected result of the negotiation
+		mark    float64     // share of ECT packets marked with CE, in both directions
 		cfg     tcp.Config
 	}{
 		{name: "active", mtu: 1500},
@@ -255,7 +256,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// kernelPeer is a transfer in both directions.
+// kernelPeer is a transfer in both directions between a Conn and the kernel.
 type kernelPeer struct {
 	t     *testing.T
 	u     *tunnel
@@ -371,7 +372,7 @@ func kernelSide(fd int, want, give []byte) error {
 	return kernelConn(conn.(*net.TCPConn), want, give)
 }
 
-// kernelConn writes give, closes its half, and expects want and the end.
+// kernelConn is the kernel's side: it writes give, closes the send direction, and expects to read want and the end.
 func kernelConn(conn *net.TCPConn, want, give []byte) error {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(20 * time.Second))

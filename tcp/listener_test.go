@@ -48,7 +48,7 @@ func segment(f wire.Flags, at, ack seq.Num, opts ...opt) *tcp.Segment {
 	return s
 }
 
-// TestListenState is RFC 9293, 3.10.7.2.
+// TestListenState checks the answers in LISTEN (RFC 9293, 3.10.7.2).
 //
 //req:rfc9293-3.10.7.2-1
 func TestListenState(t *testing.T) {
@@ -86,7 +86,7 @@ func TestListenState(t *testing.T) {
 	}
 }
 
-// TestHalfOpen is SYN-RECEIVED after a passive open (RFC 9293, 3.10.7.4).
+// TestHalfOpen checks the answers in SYN-RECEIVED after a passive open (RFC 9293, 3.10.7.4).
 func TestHalfOpen(t *testing.T) {
 	const peerISS = 1000
 	for _, c := range []struct {
@@ -172,7 +172,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
-// TestSYNACKTimer sends the SYN-ACK again with back-off, then forgets the entry.
+// TestSYNACKTimer: the SYN-ACK is retransmitted with back-off, and then the half-open connection is removed.
 func TestSYNACKTimer(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{SYNACKRetries: 3}})
 	tu := tuple(4000)
@@ -197,7 +197,8 @@ func TestSYNACKTimer(t *testing.T) {
 	}
 }
 
-// TestSYNFlood fills the cache; further SYNs get cookies, and a real client among them gets through with its options.
+// TestSYNFlood fills the SYN cache. Further SYNs get cookies, and a real client among them is accepted, with its
+// options.
 func TestSYNFlood(t *testing.T) {
 	for _, withTS := range []bool{true, false} {
 		l, now := newListener(tcp.ListenConfig{Backlog: 16})
@@ -212,7 +213,7 @@ func TestSYNFlood(t *testing.T) {
 		if l.Pending() != 16 || l.Counters().CookiesSent != 984 {
 			t.Fatalf("%d half-open, %d cookies", l.Pending(), l.Counters().CookiesSent)
 		}
-		announced := int(out.Window) // one of the cookies', of the largest that a SYN-ACK can announce
+		announced := int(out.Window) // window of a SYN-ACK with cookie: the largest that it can announce
 		opts := []opt{mss(1460), ws(9), sackOK()}
 		if withTS {
 			opts = append(opts, ts(1234, 0))
@@ -263,7 +264,7 @@ func TestSYNFlood(t *testing.T) {
 	}
 }
 
-// TestCookieRewritten: a cookie is of its period and its MSS. With others in their bits it is none.
+// TestCookieRewritten: a cookie with changed bits of period or MSS is invalid.
 func TestCookieRewritten(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
 	tu, other := tuple(4000), tuple(4001)
@@ -271,7 +272,7 @@ func TestCookieRewritten(t *testing.T) {
 	l.Input(&tu, segment(fS, 5000, 0, mss(1460)), now, &out)
 	cookie := out.Seq
 	for age := range seq.Num(32) {
-		l.Input(&other, segment(fS, 1, 0), now, &out) // so that cookies are looked for
+		l.Input(&other, segment(fS, 1, 0), now, &out) // so that ACKs are still checked for cookies
 		for bits := range seq.Num(8) {
 			c := cookie + age<<27 ^ bits<<24
 			v := l.Input(&tu, segment(fA, 5001, c+1), now, &out)
@@ -283,7 +284,7 @@ func TestCookieRewritten(t *testing.T) {
 	}
 }
 
-// TestCookieECN: a cookie's time stamp keeps that ECN was granted, beside the other options.
+// TestCookieECN: the timestamp of a cookie also encodes whether ECN was granted.
 func TestCookieECN(t *testing.T) {
 	const setup = wire.CWR | wire.ECE
 	for _, asks := range []wire.Flags{0, setup} {
@@ -305,8 +306,8 @@ func TestCookieECN(t *testing.T) {
 	}
 }
 
-// TestCookieThenCache: a SYN is answered with a cookie, and its duplicate, when there is room again, with a half-open
-// connection's number. The ACK of either opens the connection.
+// TestCookieThenCache: a SYN is answered with a cookie. Its duplicate arrives when there is room in the SYN cache
+// again, and is answered with another number. An ACK of the cookie opens the connection all the same.
 func TestCookieThenCache(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Backlog: 1})
 	var out tcp.Out
@@ -329,8 +330,8 @@ func TestCookieThenCache(t *testing.T) {
 	}
 }
 
-// TestCookieOvertaken: the second segment of a connection comes before the first. It has no cookie in it, yet
-// a RST would end a connection whose handshake is complete for the peer.
+// TestCookieOvertaken: the second segment of a connection arrives before the first. It has no valid cookie, but a RST
+// would end the connection, whose handshake is complete for the peer.
 func TestCookieOvertaken(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
 	tu := tuple(4000)
@@ -344,7 +345,7 @@ func TestCookieOvertaken(t *testing.T) {
 	if v := l.Input(&tu, second, now, &out); v != tcp.Drop {
 		t.Errorf("the segment that overtook: %v, want silence", v)
 	}
-	third := segment(wire.ACK, 2001, iss+1) // the answer to a SYN-ACK that came twice
+	third := segment(wire.ACK, 2001, iss+1) // the answer to a duplicate SYN-ACK
 	if v := l.Input(&tu, third, now, &out); v != tcp.Drop {
 		t.Errorf("an acknowledgement that overtook: %v, want silence", v)
 	}
@@ -357,7 +358,7 @@ func TestCookieOvertaken(t *testing.T) {
 		out.Flags&wire.RST == 0 {
 		t.Errorf("without a cookie for 30 s: %v, want RST", v)
 	}
-	stale := segment(wire.ACK, 1501, iss+1+8<<27) // what no cookie of now could be
+	stale := segment(wire.ACK, 1501, iss+1+8<<27) // no current cookie has this period
 	if v := l.Input(&tu, stale, now, &out); v != tcp.Reply || out.Flags&wire.RST == 0 {
 		t.Errorf("a segment of a connection that is gone: %v, want RST at once", v)
 	}
@@ -377,7 +378,7 @@ func TestListenNoCookies(t *testing.T) {
 	}
 }
 
-// TestSipHash: the first vectors of the SipHash paper's appendix and its reference code.
+// TestSipHash checks vectors of the SipHash paper's appendix and of its reference code.
 //
 //req:rfc9293-SHLD-1 rfc9293-MUST-9
 func TestSipHash(t *testing.T) {
@@ -397,7 +398,7 @@ func TestSipHash(t *testing.T) {
 	}
 }
 
-// TestISN: RFC 6528: monotonic for one tuple, unrelated between tuples and keys.
+// TestISN checks RFC 6528: ISNs of one tuple grow with time; those of different tuples or keys are unrelated.
 //
 //req:rfc9293-MUST-8 rfc9293-SHLD-1 rfc9293-MUST-9 rfc7323-5.4-2
 func TestISN(t *testing.T) {
@@ -421,7 +422,7 @@ func TestISN(t *testing.T) {
 			}
 		}
 	}
-	if near > 20 { // 2000 draws of 2^23 in 2^32: about 4
+	if near > 20 { // of 2000 random ones, about 4 would be
 		t.Errorf("%d of 2000 ISNs are near to another tuple's or key's", near)
 	}
 	for i := range 2*len(a.Local) + 4 {
@@ -445,7 +446,7 @@ func TestISN(t *testing.T) {
 	}
 }
 
-// TestHalfOpenWindow: an answer of a half-open connection promises no window that the connection would take back.
+// TestHalfOpenWindow: a challenge ACK for a half-open connection announces no window that the connection would shrink.
 func TestHalfOpenWindow(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{RcvSpace: 1 << 20,
 		RcvSpaceMax: 1 << 20}})
@@ -453,7 +454,7 @@ func TestHalfOpenWindow(t *testing.T) {
 	var out tcp.Out
 	l.Input(&tu, segment(fS, 1000, 0, mss(1460), ws(7)), now, &out)
 	iss := out.Seq
-	if v := l.Input(&tu, segment(fR, 1032, 0), now, &out); v != tcp.Reply || out.Flags != fA { // it overtook 31 bytes
+	if v := l.Input(&tu, segment(fR, 1032, 0), now, &out); v != tcp.Reply || out.Flags != fA { // overtook 31 bytes
 		t.Fatalf("verdict %v, sends %v", v, &out.Header)
 	}
 	right := out.Ack.Add(int(out.Window) << 5)
@@ -478,8 +479,8 @@ func TestHalfOpenWindow(t *testing.T) {
 	}
 }
 
-// TestCookieHeadLost: the first bytes after a cookie are lost for a while, those behind them are not. They
-// must not be answered with RST as long as the cookie is good.
+// TestCookieHeadLost: the first segment after a cookie is lost for a while, but later ones arrive. These must not be
+// answered with RST while the peer may still retransmit the first one.
 func TestCookieHeadLost(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
 	tu := tuple(4000)

@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestCookieMSS: a cookie keeps the largest of its eight MSS that is not above the peer's; without the option that is
-// the default of the IP version (RFC 9293, MUST-15 and 3.7.1).
+// TestCookieMSS: a cookie encodes the largest of its eight MSS values that does not exceed the peer's MSS, or the
+// smallest one. Without MSS option, the peer's MSS is the default of the IP version (RFC 9293, MUST-15 and 3.7.1).
 func TestCookieMSS(t *testing.T) {
 	for _, c := range []struct {
 		v6   bool
@@ -42,7 +42,7 @@ func TestCookieMSS(t *testing.T) {
 	}
 }
 
-// counting is a Gate that lets everything in.
+// counting is a Gate that admits and counts all half-open connections.
 type counting struct{ open, done int }
 
 func (g *counting) Admit(*tcp.Tuple, tick.Time) bool { g.open++; return true }
@@ -85,10 +85,10 @@ func TestListenerRemovesEntries(t *testing.T) {
 	}
 }
 
-// TestSYNACKWithoutECN: the first two SYN-ACKs for RFC 9768 that nobody acknowledged grant it, the first with the
-// option besides; those after them have no bits, and what is sent then is not ECT (RFC 9768, 3.1.4.2 and 3.2.3.2.2).
+// TestSYNACKWithoutECN: the first two SYN-ACKs grant RFC 9768, the first one with the option. If they are not
+// acknowledged, later ones have no ECN bits, and data is then sent without ECT (RFC 9768, 3.1.4.2 and 3.2.3.2.2).
 func TestSYNACKWithoutECN(t *testing.T) {
-	for last := range 4 { // the SYN-ACK that is answered
+	for last := range 4 { // index of the SYN-ACK that is acknowledged
 		l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{ECN: tcp.ECNPassive}})
 		tu := tuple(4000)
 		var out tcp.Out
@@ -124,8 +124,8 @@ func TestSYNACKWithoutECN(t *testing.T) {
 	}
 }
 
-// TestSYNForHalfOpenConn: a SYN in the window of a connection that a listener made, before the handshake's end, ends it
-// (RFC 9293, 3.10.7.4, fourth); after an active open it is answered only (RFC 5961, 4.2).
+// TestSYNForHalfOpenConn: in SYN-RECEIVED after a passive open, a SYN in the window ends the connection (RFC 9293,
+// 3.10.7.4, fourth). After an active open it causes a challenge ACK only (RFC 5961, 4.2).
 //
 //req:rfc9293-MUST-11
 func TestSYNForHalfOpenConn(t *testing.T) {
@@ -151,8 +151,9 @@ func TestSYNForHalfOpenConn(t *testing.T) {
 	p.want(". 1 ack 1")
 }
 
-// TestCookieTailHalfOpen: a SYN came twice and was answered with a cookie and with a number that is kept. The peer goes
-// by the cookie, and its second segment overtook the first: no RST.
+// TestCookieTailHalfOpen: a SYN arrived twice, and was answered first with a cookie and then with the number of a
+// half-open connection. The peer uses the cookie, and its second segment overtakes the first: it must not be answered
+// with RST.
 func TestCookieTailHalfOpen(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Backlog: 1})
 	var out tcp.Out
@@ -170,7 +171,7 @@ func TestCookieTailHalfOpen(t *testing.T) {
 	}
 }
 
-// TestBudgetDefault: without a number it is 1000 challenge ACKs a second.
+// TestBudgetDefault: Init with 0 or less allows 1000 challenge ACKs per second.
 func TestBudgetDefault(t *testing.T) {
 	for _, n := range []int{0, -1} {
 		var b, documented tcp.Budget

@@ -9,8 +9,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// lockstep runs two pipes with the same faults side by side, the first of which takes everything in full: they
-// send the same segments, how many it returns, and their connections are in the same state after each step.
+// lockstep runs two pipes with the same faults side by side. The first one uses no fast paths. They must send the same
+// segments, and their connections must be in the same state after each step. It returns the second pipe and the number
+// of segments.
 func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, change func(*pipe)) (
 	short *pipe, sent int) {
 	t.Helper()
@@ -55,7 +56,7 @@ func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, cha
 	return p[1], sent
 }
 
-// runConfig is randomConfig with everything else that has a say in what leaves.
+// runConfig is randomConfig with random values of the other options that influence the sent segments.
 func runConfig(r *rand.Rand) tcp.Config {
 	c := randomConfig(r)
 	c.ProbeMTU = r.IntN(2) == 0
@@ -68,8 +69,7 @@ func runConfig(r *rand.Rand) tcp.Config {
 	return c
 }
 
-// TestFastPathsMatchSlowPaths: what Input does with segments that it expected, and Poll with runs, is what they do in
-// full.
+// TestFastPathsMatchSlowPaths: the fast path of Input, and the runs of Poll, give the same results as without them.
 func TestFastPathsMatchSlowPaths(t *testing.T) {
 	seeds := 300
 	if testing.Short() {
@@ -95,7 +95,7 @@ func TestFastPathsMatchSlowPaths(t *testing.T) {
 	}
 }
 
-// TestPollRunMatchesPoll: what PollRun writes at once, Poll writes one by one.
+// TestPollRunMatchesPoll: PollRun writes the same segments as Poll would one by one.
 func TestPollRunMatchesPoll(t *testing.T) {
 	inRuns, all := 0, 0
 	for seed := range uint64(100) {

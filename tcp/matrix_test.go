@@ -16,7 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// states brings a connection to each state. There, RCV.NXT is 1 or 2, SND.NXT 1 or 2, the receive window 1000.
+// states has a function for each state that brings a connection there. RCV.NXT is then 1 or 2, SND.NXT 1 or 2, and the
+// receive window 1000 bytes.
 var states = []struct {
 	state tcp.State
 	to    func(p *peer)
@@ -33,8 +34,8 @@ var states = []struct {
 	{tcp.TimeWait, func(p *peer) { p.open(); p.c.Shutdown(p.now); p.out(); p.in(fFA, 1, 2, 0) }},
 }
 
-// TestSegmentsInEveryState tries every kind of segment in every state (RFC 9293, 3.10.7) and compares with a golden
-// file whose lines were checked against the text: the offer, the answer, the state afterwards.
+// TestSegmentsInEveryState tries every kind of segment in every state (RFC 9293, 3.10.7). It compares the offer, the
+// answer and the state afterwards with a golden file, whose lines were checked against the RFC.
 //
 //req:rfc9293-3.10.7.3-1 rfc9293-3.10.7.4-1 rfc9293-3.10.7.4-2 rfc9293-3.10.7.4-3 rfc9293-3.10.7.4-4
 //req:rfc9293-3.10.7.4-7 rfc9293-3.10.7.4-8
@@ -71,7 +72,7 @@ func matrixLine(t *testing.T, state tcp.State, to func(p *peer), f wire.Flags, a
 	where := map[string]int{"left": nxt - 50, "edge": nxt, "inside": nxt + 500, "right": nxt + 1000,
 		"outside": nxt + 5000}[at]
 	if f&wire.SYN != 0 && state == tcp.SynReceived && at == "left" {
-		where = 0 // the SYN that is known
+		where = 0 // a repetition of the peer's SYN
 	}
 	num := map[string]int{"-": 0, "new": p.c.SndNxt().Diff(iss), "old": p.c.SndNxt().Diff(iss) - 1,
 		"beyond": p.c.SndNxt().Diff(iss) + 1}[ack]

@@ -54,7 +54,8 @@ func TestUserTimeoutOption(t *testing.T) {
 	}
 }
 
-// TestWantRcvSpace: the wanted receive space follows twice the bytes of a round trip.
+// TestWantRcvSpace: WantRcvSpace grows with twice the bytes of a round trip, so that the receive buffer does not limit
+// the rate.
 func TestWantRcvSpace(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 16, RcvSpaceMax: 1 << 22}
 	p := newPipe(t, 3, cfg, cfg)
@@ -69,7 +70,7 @@ func TestWantRcvSpace(t *testing.T) {
 	if i.RcvRTT < 20*tick.Millisecond || i.RcvRTT > 22*tick.Millisecond || i.RcvWant < 300_000 {
 		t.Errorf("round trip %d µs, want %d bytes", i.RcvRTT/tick.Microsecond, i.RcvWant)
 	}
-	// 64 KiB for each 20 ms would take 1.5 s.
+	// With 64 KiB per round trip of 20 ms, the transfer would take 1.5 s.
 	if d := p.a.doneAt.Sub(start); d > tick.Second {
 		t.Errorf("5 MB took %d ms", d/tick.Millisecond)
 	}

@@ -7,14 +7,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPausesBetweenAnswers: how long after an answer the next one may leave, of challenges (RFC 5961, 7) and of answers
-// to probes.
+// TestPausesBetweenAnswers checks the minimum time between two challenge ACKs (RFC 5961, 7), and between two answers to
+// probes.
 //
 //req:rfc5961-7-1
 func TestPausesBetweenAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		at    int // 0: a probe; 100000: outside of the window
+		at    int // relative sequence number; 0: a probe; 100000: outside of the window
 		pause tick.Duration
 	}{{"challenge", 100_000, 500 * tick.Millisecond}, {"probe", 0, 100 * tick.Millisecond}} {
 		p := newPeer(t, tcp.Config{})
@@ -37,8 +37,8 @@ func TestPausesBetweenAnswers(t *testing.T) {
 	}
 }
 
-// TestPAWSLimits: a timestamp counts as old when it is before the last one, modulo 2^32, for 24 days (RFC 7323, 5.2,
-// 5.3 and 5.5).
+// TestPAWSLimits: a timestamp is old if it is before TS.Recent, modulo 2^32. TS.Recent is valid for 24 days (RFC 7323,
+// 5.2, 5.3 and 5.5).
 //
 //req:rfc7323-5.3-2 rfc7323-5.5-1
 func TestPAWSLimits(t *testing.T) {
@@ -51,7 +51,7 @@ func TestPAWSLimits(t *testing.T) {
 		{100, 0, true}, {101, 0, true}, {99, 0, false}, {100 + 1<<31 - 1, 0, true},
 		{100 + 1<<31, 0, false}, {99, days24, false}, {99, days24 + 1, true},
 	} {
-		for _, mode := range []tcp.ECNMode{tcp.ECNOff, tcp.ECNClassic} { // two ways through Input
+		for _, mode := range []tcp.ECNMode{tcp.ECNOff, tcp.ECNClassic} { // the two paths through Input
 			p := newPeer(t, tcp.Config{ECN: mode})
 			p.c.Connect(p.now)
 			p.out()

@@ -20,31 +20,31 @@ import (
 type host struct {
 	name  string
 	c     tcp.Conn
-	l     *tcp.Listener // until the connection exists
+	l     *tcp.Listener // answers SYNs until the connection exists
 	open  bool
 	snd   stream.Send
 	rcv   stream.Recv
 	ready bool // buffers are set up
 
-	data     []byte // what is still to be written
+	data     []byte // not written yet
 	want     []byte // what must arrive
 	got      int
 	closed   bool
-	readSize int // bytes read at once; 0 reads everything
+	readSize int // maximum of bytes per read; 0: no limit
 	pause    tick.Time
 	readGap  tick.Duration
 	recvMax  int
 	nagle    bool
 	events   tcp.Events
-	badCRC   float64 // share of segments whose bytes are not kept
+	badCRC   float64 // share of segments whose bytes are not kept, as after a wrong CRC
 	fin      bool
 	noShut   bool
 	autosize bool          // the receive buffer follows WantRcvSpace
-	doneAt   tick.Time     // our FIN was acknowledged
-	records  *recordSource // instead of a plain stream
+	doneAt   tick.Time     // time at which our FIN was acknowledged
+	records  *recordSource // source of data instead of a plain stream
 }
 
-// source is what Poll asks for new bytes.
+// source returns the Source for Poll.
 func (h *host) source() tcp.Source {
 	if h.records != nil {
 		return h.records
@@ -84,17 +84,17 @@ type pipe struct {
 	fly  packets
 	sent int
 
-	markedBytes int // given to B with CE
+	markedBytes int // payload bytes sent to B with CE
 
 	delay   tick.Duration
 	jitter  tick.Duration
 	loss    float64
 	dup     float64
 	mark    float64 // share of ECT packets that arrive with CE
-	markAll bool    // all packets do, but those of the handshake
+	markAll bool    // all packets arrive with CE, except those of the handshake
 	resize  float64 // share of data segments cut in two by a middlebox
-	mtu     int     // larger packets vanish; 0: none does
-	icmp    bool    // and are reported
+	mtu     int     // larger packets are lost; 0: no limit
+	icmp    bool    // report them by ICMP
 	batch   int     // segments processed before Poll
 	drop    func(from *host, h *wire.Header, n int) bool
 	trace   *strings.Builder
@@ -103,11 +103,11 @@ type pipe struct {
 	cuts   bool           // records may be cut, since EMSS may fall
 	onSend func(*tcp.Out) // sees each segment
 
-	full     bool // no first step of Input, no runs
-	expected int  // segments with bytes that took that step,
-	acks     int  // others,
-	runs     int  // segments of runs,
-	inRuns   int  // and those that PollRun returned
+	full     bool // use neither the fast path of Input nor runs
+	expected int  // segments with data on the fast path
+	acks     int  // segments without data on the fast path
+	runs     int  // segments of runs from Poll
+	inRuns   int  // segments from PollRun
 }
 
 const (
@@ -168,7 +168,8 @@ func (p *pipe) send(from *host, out *tcp.Out) {
 			p.t.Fatalf("payload %v does not begin at seq %d", out.Payload, out.Seq)
 		}
 		from.snd.Fill(out.Payload, b[off:])
-		// A receiver may keep, and a middlebox may bring, a part of a record: its rest is then sent again.
+		// A receiver may keep only a part of a record, and a middlebox may deliver only a part: the rest is then
+		// retransmitted.
 		begins := func(s *recordSource) bool {
 			return s.ends[out.Payload.Start] || out.Retransmit &&
 				out.Payload.Start == from.c.SndUna()
@@ -235,7 +236,7 @@ func (p *pipe) push(from *host, b []byte, ecn tcp.ECN) {
 	heap.Push(&p.fly, packet{at: p.now.Add(d), n: p.sent, to: p.other(from), b: b, ecn: ecn})
 }
 
-// setUp makes a host's buffers once its connection knows where the streams begin.
+// setUp initializes a host's buffers once its connection knows the initial sequence numbers.
 func (h *host) setUp() {
 	if h.ready {
 		return
@@ -252,7 +253,7 @@ func (h *host) setUp() {
 	}
 }
 
-// receive gives one packet to a host.
+// receive passes one packet to a host.
 func (p *pipe) receive(h *host, pk *packet) {
 	var s tcp.Segment
 	off, err := s.Decode(pk.b)
@@ -299,7 +300,7 @@ func (p *pipe) receive(h *host, pk *packet) {
 	h.c.Finish(p.now)
 }
 
-// app runs a host's application.
+// app runs a host's application: it reads and writes data, and closes after the last byte.
 func (p *pipe) app(h *host) {
 	ev := h.c.Events()
 	h.events |= ev
@@ -383,7 +384,7 @@ func (p *pipe) poll(h *host) {
 	}
 }
 
-// pollRun sends what PollRun returns.
+// pollRun sends the segments that PollRun adds to the run in out.
 func (p *pipe) pollRun(h *host, out *tcp.Out) {
 	first, flags := out.Payload.End, out.Flags
 	size := out.Payload.Len()
@@ -400,7 +401,7 @@ func (p *pipe) pollRun(h *host, out *tcp.Out) {
 	}
 }
 
-// runs is a host's send buffer, which gives several segments at once.
+// runs is a host's send buffer as a tcp.RunSource.
 type runs struct{ h *host }
 
 func (r runs) Next(room int) (int, bool) { return r.h.snd.Next(room) }
@@ -412,7 +413,7 @@ func (r runs) NextRun(size, most int) (n int, more bool) {
 	return n, more
 }
 
-// step handles everything at the next moment; false when nothing is left to do.
+// step advances the time to the next event and handles it. It returns false if there is none.
 func (p *pipe) step() bool {
 	next := tick.Never
 	if len(p.fly) > 0 {
@@ -464,7 +465,7 @@ func (p *pipe) connect() {
 	p.poll(&p.a)
 }
 
-// exchange sets what each side sends.
+// exchange makes random data for both directions: ab bytes from A to B, ba bytes from B to A.
 func (p *pipe) exchange(ab, ba int) {
 	mk := func(n int) []byte {
 		b := make([]byte, n)
@@ -477,7 +478,8 @@ func (p *pipe) exchange(ab, ba int) {
 	p.a.want, p.b.want = p.b.data, p.a.data
 }
 
-// run goes on until both sides are closed, and checks that everything arrived and no timer is left.
+// run runs steps until both sides are closed, at most for the time limit, and checks that all data arrived and no timer
+// is left.
 func (p *pipe) run(limit tick.Duration) {
 	p.t.Helper()
 	end := p.now.Add(limit)

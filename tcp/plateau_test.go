@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp"
 )
 
-// TestPlateau: a router that names no MTU could not send a packet of some size, so that the path takes the next smaller
-// size of RFC 1191's table 7-1; below its last there is the least that IPv4 permits.
+// TestPlateau: if a router reports no MTU, the path MTU is assumed to be the next size of RFC 1191's table 7-1 below
+// that of the quoted packet. Below the last size of the table it is IPv4's minimum.
 func TestPlateau(t *testing.T) {
 	for n, want := range map[int]int{
 		65535: 32000, 32001: 32000, 32000: 17914, 9000: 8166, 8166: 4352, 4352: 2002, 2002: 1492,

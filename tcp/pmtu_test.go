@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestMTUDrop lets a path of 9000 bytes become one of 1500 in mid-transfer.
+// TestMTUDrop reduces the MTU of the path from 9000 to 1500 bytes during a transfer.
 //
 //req:rfc7323-5.8-1
 func TestMTUDrop(t *testing.T) {
@@ -50,8 +50,8 @@ func TestMTUDrop(t *testing.T) {
 	}
 }
 
-// TestBlackHoleSteps: each size that the path MTU falls to gets two timeouts before the next lower one is
-// tried, although the record of the first size is still being retransmitted.
+// TestBlackHoleSteps: each lower path MTU gets two timeouts before the next lower one is tried, although the same
+// record is retransmitted all the time.
 func TestBlackHoleSteps(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -70,7 +70,7 @@ func TestBlackHoleSteps(t *testing.T) {
 	}
 }
 
-// TestBlackHoleProven: a size that arrived before is given more timeouts than one that never did.
+// TestBlackHoleProven: a packet size that was acknowledged before gets more timeouts than one that never was.
 func TestBlackHoleProven(t *testing.T) {
 	for n, want := range map[int]int{3999: 4, 4000: 4, 4001: 2} {
 		p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
@@ -93,7 +93,7 @@ func TestBlackHoleProven(t *testing.T) {
 	}
 }
 
-// TestBlackHolePatience: with long timeouts, too, the time of a lower size begins when the record leaves with it.
+// TestBlackHolePatience: with long timeouts, too, the time for a lower size begins when a segment of that size is sent.
 func TestBlackHolePatience(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true, Loss: loss.Config{MinRTO: tick.Second}})
 	p.open(mss(8960))
@@ -115,8 +115,8 @@ func TestBlackHolePatience(t *testing.T) {
 	}
 }
 
-// TestBlackHoleSmall: what vanishes is larger than the path takes, although smaller than the first size to
-// fall back to.
+// TestBlackHoleSmall: the lost packet is smaller than the first size to fall back to. The path MTU falls to a size
+// below the packet.
 func TestBlackHoleSmall(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -132,9 +132,9 @@ func TestBlackHoleSmall(t *testing.T) {
 	}
 }
 
-// TestBlackHoleBackedOff: a black hole is found in seconds although earlier losses left an RTO of a minute,
-// whether or not packets of that size arrived before. Lower sizes are given more time: an outage must not
-// lead to the lowest.
+// TestBlackHoleBackedOff: a black hole is found in seconds, although earlier losses backed off the RTO to a minute, and
+// whether or not packets of that size were acknowledged before. Each lower size gets more time, so that an outage does
+// not lead to the lowest.
 func TestBlackHoleBackedOff(t *testing.T) {
 	for _, proven := range []bool{false, true} {
 		p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
@@ -155,7 +155,7 @@ func TestBlackHoleBackedOff(t *testing.T) {
 			p.c.Expire(p.now)
 			p.out()
 		}
-		p.in(fA, 1, at, 0) // sent more than once: no sample
+		p.in(fA, 1, at, 0) // retransmitted: no sample, so the back-off stays
 		send(8960)
 		begun := p.now
 		var got []string
@@ -174,8 +174,8 @@ func TestBlackHoleBackedOff(t *testing.T) {
 	}
 }
 
-// TestBlackHoleClaim: on a path with a backed off RTO, a packet too big message about a number other than the oldest is
-// also accepted after some seconds. Its size is tried for a time before a lower one.
+// TestBlackHoleClaim: with a backed-off RTO, a packet too big message that quotes another segment than the oldest one
+// is also accepted after some seconds. Its size gets some time before a lower one is tried.
 func TestBlackHoleClaim(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -189,7 +189,7 @@ func TestBlackHoleClaim(t *testing.T) {
 		p.c.Expire(p.now)
 		p.out()
 	}
-	p.in(fA, 1, 9061, 0) // sent more than once: no sample
+	p.in(fA, 1, 9061, 0) // retransmitted: no sample, so the back-off stays
 	p.out()
 	begun := p.now
 	p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 4000, Seq: iss.Add(9061 + 4480)}, p.now)
@@ -197,7 +197,7 @@ func TestBlackHoleClaim(t *testing.T) {
 	for emss := p.c.EMSS(); p.now.Sub(begun) < 12*tick.Second; {
 		p.now = p.c.Deadline()
 		p.c.Expire(p.now)
-		if d := p.c.Deadline(); d <= p.now { // nothing can leave yet, for want of a transmit slot
+		if d := p.c.Deadline(); d <= p.now { // before Poll, as if no transmit slot were free
 			t.Errorf("the next deadline is %d ns ago", p.now.Sub(d))
 		}
 		p.out()
@@ -211,7 +211,7 @@ func TestBlackHoleClaim(t *testing.T) {
 	}
 }
 
-// TestMTUProbe lets the search find an unreported path MTU without cutting a record.
+// TestMTUProbe: MTU probes find a path MTU that no router reports, without cutting a record.
 func TestMTUProbe(t *testing.T) {
 	for _, mtu := range []int{9000, 4470} {
 		cfg := tcp.Config{MTU: 9000, PathMTU: 1500, ProbeMTU: true, RcvSpace: 1 << 18,
@@ -260,7 +260,7 @@ func TestMTUProbeHalves(t *testing.T) {
 				sizes = append(sizes, 40+o.Payload.Len())
 			}
 		}
-		if !lost.Empty() { // all but the probe arrives
+		if !lost.Empty() { // all segments but the probe arrive
 			p.now = p.now.Add(tick.Millisecond)
 			p.in(fA, 1, lost.Start.Diff(iss), 0, func(s *tcp.Segment) {
 				s.Opt.Present, s.Opt.NSACK = wire.HasSACK, 1
@@ -272,7 +272,7 @@ func TestMTUProbeHalves(t *testing.T) {
 		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
 		p.now = p.now.Add(tick.Minute)
 	}
-	// 1500 at the most, then half of what is between 1000 and the smallest that was lost, in records of 40.
+	// First the maximum of 1500, then the middle between 1000 and the smallest lost probe, in records of 40 bytes.
 	if want := []int{1500, 1220, 1100}; !slices.Equal(sizes[:min(3, len(sizes))], want) {
 		t.Errorf("probes of %v bytes, want %v first", sizes, want)
 	}
@@ -312,14 +312,14 @@ func TestMTUProbeBesideHole(t *testing.T) {
 	}
 }
 
-// TestForgedPTB sends packet too big messages that are none to a connection that makes progress (RFC 5927, 7).
+// TestForgedPTB sends forged packet too big messages to a connection that makes progress (RFC 5927, 7).
 func TestForgedPTB(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
 	p := newPipe(t, 7, cfg, cfg)
 	p.exchange(1_000_000, 0)
 	p.connect()
 	for i := 0; i < 200_000 && p.step(); i++ {
-		if p.b.got < 50_000 { // before anything got through there is nothing to hold against a claim
+		if p.b.got < 50_000 { // before a packet size is proven, a claim is accepted
 			continue
 		}
 		una, nxt := p.a.c.SndUna(), p.a.c.SndNxt()
@@ -343,8 +343,8 @@ func TestForgedPTB(t *testing.T) {
 	}
 }
 
-// TestPTBAgainstProven: a claim waits if a packet larger than it got through, which is the largest of a flight and not
-// its first or last (RFC 5927, 7.2).
+// TestPTBAgainstProven: a claim waits for confirmation if a larger packet was acknowledged before (RFC 5927, 7.2). The
+// largest packet of a flight counts, whatever its position.
 func TestPTBAgainstProven(t *testing.T) {
 	for _, sizes := range [][]int{{100, 1400}, {1400, 100}, {100, 1400, 100}} {
 		p := newPeer(t, tcp.Config{})
@@ -362,7 +362,7 @@ func TestPTBAgainstProven(t *testing.T) {
 	}
 }
 
-// TestPTBFloor: nothing lowers the path MTU below the floor.
+// TestPTBFloor: no message lowers the path MTU below the floor.
 func TestPTBFloor(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		p := newPipe(t, 8, tcp.Config{IPv6: v6}, tcp.Config{IPv6: v6})
@@ -385,7 +385,7 @@ func TestPTBFloor(t *testing.T) {
 	}
 }
 
-// TestPTBOfSameSize: a message that names the path MTU that is known, or more, says nothing new (RFC 8201, 4).
+// TestPTBOfSameSize: a message that reports the current path MTU, or more, is ignored (RFC 8201, 4).
 func TestPTBOfSameSize(t *testing.T) {
 	for _, mtu := range []int{1500, 1501, 9000} {
 		p := newPeer(t, tcp.Config{})
@@ -402,10 +402,10 @@ func TestPTBOfSameSize(t *testing.T) {
 	}
 }
 
-// TestTakeBackProbe: an unsent probe proves nothing when its data arrives in smaller packets; segments taken back after
-// a probe say nothing about it.
+// TestTakeBackProbe: if an MTU probe is taken back, its data arrives in smaller packets and proves nothing. If only
+// later segments are taken back, the probe still counts.
 func TestTakeBackProbe(t *testing.T) {
-	for _, behind := range []int{0, 1} { // segments that left behind the probe and are taken back
+	for _, behind := range []int{0, 1} { // number of segments after the probe that are taken back instead of it
 		p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
 		p.open(mss(1460))
 		p.src.sizes = []int{600, 430, 430}

@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestWindowUpdate is RFC 9293, 3.10.7.4: a segment says what the window is unless it was sent before the one that
-// said so last, or acknowledges less than others did.
+// TestWindowUpdate checks RFC 9293, 3.10.7.4: a segment updates the window unless its sequence or acknowledgement
+// number is older than that of the last update.
 //
 //req:rfc9293-3.10.7.4-5
 func TestWindowUpdate(t *testing.T) {
@@ -41,7 +41,8 @@ func TestWindowUpdate(t *testing.T) {
 	}
 }
 
-// TestZeroWindow: a probe without bytes left of the window, with back-off, for ever while answered; then bytes flow.
+// TestZeroWindow: while the window is zero, window probes are sent, with back-off and without end while the peer
+// answers. When the window opens, data is sent.
 //
 //req:rfc9293-MUST-35 rfc9293-MUST-36
 func TestZeroWindow(t *testing.T) {
@@ -79,7 +80,8 @@ func TestZeroWindow(t *testing.T) {
 	}
 }
 
-// TestZeroWindowPauses: each is twice the one before, up to the longest (RFC 9293, 3.8.6.1).
+// TestZeroWindowPauses: each pause between window probes is twice the previous one, up to PersistMax (RFC 9293,
+// 3.8.6.1).
 //
 //req:rfc9293-SHLD-29 rfc9293-SHLD-30
 func TestZeroWindowPauses(t *testing.T) {
@@ -108,7 +110,8 @@ func TestZeroWindowPauses(t *testing.T) {
 	}
 }
 
-// TestZeroWindowGivenUp: an answered peer lives unless ZeroWindowTimeout says otherwise; a silent one is timed out.
+// TestZeroWindowGivenUp: a peer that answers window probes is given up only after ZeroWindowTimeout, a silent one after
+// UserTimeout.
 //
 //req:rfc9293-MUST-37
 func TestZeroWindowGivenUp(t *testing.T) {
@@ -163,7 +166,8 @@ func TestKeepalive(t *testing.T) {
 	p.cause(tcp.CauseKeepalive)
 }
 
-// TestProbeOwesAck: a probe, which the peer drops unread as it is left of the window, acknowledges nothing.
+// TestProbeOwesAck: a probe does not count as an acknowledgement, because the peer drops it as left of the window. The
+// delayed acknowledgement is still sent.
 func TestProbeOwesAck(t *testing.T) {
 	cfg := tcp.Config{DelayedAck: 400 * tick.Millisecond, QuickAcks: -1,
 		KeepaliveIdle: 300 * tick.Millisecond}

@@ -19,18 +19,17 @@ func TestDelayedAck(t *testing.T) {
 	p.want()
 	p.wait(40 * tick.Millisecond)
 	p.want(". 1 ack 1001")
-	p.in(fA, 1001, 1, 1000) // every second full-sized segment at once
+	p.in(fA, 1001, 1, 1000) // every second full-sized segment is acknowledged at once
 	p.in(fA, 2001, 1, 1000)
 	p.want(". 1 ack 3001")
 	p.in(fA, 3001, 1, 1000)
-	p.src.sizes = []int{10} // or with bytes
+	p.src.sizes = []int{10} // data carries the acknowledgement
 	p.want("P. 1+10 ack 4001")
 	p.pass(tick.Second / 10)
 	p.want()
 }
 
-// TestAcksInBatch: processing a batch before Poll still gives one acknowledgement for two segments, unless
-// configured.
+// TestAcksInBatch: after a batch of segments, there is still one acknowledgement for two segments, or for StretchAck.
 //
 //req:rfc9293-MUST-58 rfc9293-MUST-59 rfc5681-4.2-6
 func TestAcksInBatch(t *testing.T) {
@@ -51,8 +50,8 @@ func TestAcksInBatch(t *testing.T) {
 	}
 }
 
-// TestSACKInBatch: acknowledgements that are due from before a hole appeared, or closed, must not mention it: the peer
-// would take the bytes between for lost.
+// TestSACKInBatch: acknowledgements that were queued before a hole appeared or was filled must not have SACK blocks
+// beyond it: the peer would regard the bytes between as lost.
 //
 //req:rfc9293-MUST-59
 func TestSACKInBatch(t *testing.T) {
@@ -68,8 +67,8 @@ func TestSACKInBatch(t *testing.T) {
 	p.want(". 1 ack 4001", ". 1 ack 7001 8001:9001", ". 1 ack 7001 8001:9001")
 }
 
-// TestAckNeverGoesBack: acknowledgements for a duplicate and for a closed hole are due when bytes are sent with the
-// newest one; segments after these bytes must not acknowledge less.
+// TestAckNeverGoesBack: acknowledgements for a duplicate and for a filled hole are queued when data is sent, which
+// acknowledges all bytes. Later segments must not acknowledge less.
 func TestAckNeverGoesBack(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -94,7 +93,7 @@ func TestQuickAcks(t *testing.T) {
 	p.want(". 1 ack 301")
 }
 
-// TestSACKOrder: RFC 2018, 4: the block of the newest segment first, then the others, newest first.
+// TestSACKOrder checks RFC 2018, 4: the first block contains the newest segment, the others follow, newest first.
 func TestSACKOrder(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -106,17 +105,17 @@ func TestSACKOrder(t *testing.T) {
 	p.want(". 1 ack 1 401:501 601:701 201:301")
 	p.in(fA, 801, 1, 100)
 	p.want(". 1 ack 1 801:901 401:501 601:701 201:301")
-	p.in(fA, 1001, 1, 100) // five pieces: the oldest goes without
+	p.in(fA, 1001, 1, 100) // five ranges: the oldest gets no block
 	p.want(". 1 ack 1 1001:1101 801:901 401:501 601:701")
-	p.in(fA, 301, 1, 100) // joins two
+	p.in(fA, 301, 1, 100) // joins two ranges
 	p.want(". 1 ack 1 201:501 1001:1101 801:901 601:701")
-	p.in(fA, 1, 1, 200) // closes the first gap
+	p.in(fA, 1, 1, 200) // fills the first hole
 	p.want(". 1 ack 501 1001:1101 801:901 601:701")
 	p.in(fA, 501, 1, 700)
-	p.want(". 1 ack 1201 601:701") // covers everything; the first bytes that came twice are told (RFC 2883)
+	p.want(". 1 ack 1201 601:701") // covers everything; the first duplicate bytes are reported (RFC 2883)
 }
 
-// TestSACKThreeWithTimestamps: three blocks fit beside timestamps.
+// TestSACKThreeWithTimestamps: with timestamps, three blocks fit.
 func TestSACKThreeWithTimestamps(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK(), ts(1, 0))
@@ -129,11 +128,11 @@ func TestSACKThreeWithTimestamps(t *testing.T) {
 	}
 }
 
-// The examples of RFC 2883, section 4, with 500 bytes for 500.
+// TestDSACK: the examples of RFC 2883, section 4, with their segments of 500 bytes.
 //
 //req:rfc9768-3.1.1-8
 func TestDSACK(t *testing.T) {
-	// 4.1.1: a segment that was acknowledged comes again.
+	// 4.1.1: an acknowledged segment arrives again.
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
 	p.in(fA, 1, 1, 500)
@@ -141,11 +140,11 @@ func TestDSACK(t *testing.T) {
 	p.out()
 	p.in(fA, 1, 1, 500)
 	p.want(". 1 ack 1001 1:501")
-	// 4.1.2: out of order, and then a duplicate of a byte below the gap.
+	// 4.1.2: a segment out of order, and then a duplicate below the hole.
 	p.in(fA, 1501, 1, 500)
 	p.in(fA, 1, 1, 500)
 	p.want(". 1 ack 1001 1501:2001", ". 1 ack 1001 1:501 1501:2001")
-	// 4.1.3: a duplicate of bytes beyond the gap: its block follows.
+	// 4.1.3: a duplicate beyond the hole: the block that contains it follows.
 	p.in(fA, 2501, 1, 500)
 	p.in(fA, 2001, 1, 500)
 	p.out()
@@ -154,13 +153,13 @@ func TestDSACK(t *testing.T) {
 	// 4.2.1: a segment that is partly a duplicate below RCV.NXT.
 	p.in(fA, 501, 1, 700)
 	p.want(". 1 ack 1201 501:1001 1501:3001")
-	// 4.2.3: partly a duplicate beyond the gap.
+	// 4.2.3: a segment that is partly a duplicate beyond the hole.
 	p.in(fA, 1401, 1, 200)
 	p.want(". 1 ack 1201 1501:1601 1401:3001")
 }
 
-// TestDSACKOfMany: acknowledgements that found no room of their own name the last duplicate, and one without a
-// duplicate behind it does not take that away.
+// TestDSACKOfMany: acknowledgements that exceed the queue are merged into its last one, which reports the last
+// duplicate. A later one without duplicate does not remove the report.
 func TestDSACKOfMany(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -178,7 +177,7 @@ func TestDSACKOfMany(t *testing.T) {
 	}
 }
 
-// TestNoSACK: without SACK each segment beyond a gap gives a duplicate acknowledgement.
+// TestNoSACK: without SACK, each segment beyond a hole causes a duplicate acknowledgement.
 func TestNoSACK(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000))
@@ -188,7 +187,7 @@ func TestNoSACK(t *testing.T) {
 	p.want(". 1 ack 1", ". 1 ack 1", ". 1 ack 1")
 }
 
-// TestSACKNotOnFullSegments: blocks never take room from a record; the acknowledgement goes alone.
+// TestSACKNotOnFullSegments: if SACK blocks do not fit beside a record, a pure ACK carries them.
 func TestSACKNotOnFullSegments(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -200,8 +199,8 @@ func TestSACKNotOnFullSegments(t *testing.T) {
 	p.want("P. 1101+1000 ack 1", ". 2101 ack 1 301:401 101:201")
 }
 
-// TestNeverKept: bytes that the layer above does not keep were never received: no acknowledgement, and offered
-// again. What came behind them is out of order: "A TCP receiver SHOULD send an immediate duplicate ACK when an
+// TestNeverKept: bytes that the layer above does not keep count as never received: they are not acknowledged, and are
+// offered again. Later bytes are out of order: "A TCP receiver SHOULD send an immediate duplicate ACK when an
 // out-of-order segment arrives" (RFC 5681, 4.2).
 //
 //req:rfc9293-MAY-13 rfc5681-3.2-1 rfc5681-4.2-4
@@ -229,7 +228,7 @@ func TestNeverKept(t *testing.T) {
 	p.want(". 1 ack 131")
 }
 
-// TestHeldBytes: bytes held beyond a gap count once, however their ranges meet.
+// TestHeldBytes: each byte held beyond a hole counts once, however its ranges are joined.
 //
 //req:rfc9293-SHLD-31
 func TestHeldBytes(t *testing.T) {
@@ -241,12 +240,12 @@ func TestHeldBytes(t *testing.T) {
 		{1001, 1000, 1000, 1},
 		{3001, 1000, 2000, 2},
 		{5001, 500, 2500, 3},
-		{2001, 1000, 3500, 2}, // meets one on each side
-		{3501, 1000, 4000, 2}, // runs over the end of one
-		{5501, 500, 4500, 2},  // goes on
-		{801, 200, 4700, 2},   // stands in front of one
-		{1001, 1000, 4700, 2}, // again
-		{4401, 700, 5200, 1},  // runs over both
+		{2001, 1000, 3500, 2}, // adjacent to a range on each side
+		{3501, 1000, 4000, 2}, // overlaps the end of a range
+		{5501, 500, 4500, 2},  // adjacent to the end of a range
+		{801, 200, 4700, 2},   // adjacent to the start of a range
+		{1001, 1000, 4700, 2}, // a duplicate
+		{4401, 700, 5200, 1},  // overlaps two ranges
 		{1, 800, 0, 0},
 	} {
 		p.in(fA, c.at, 1, c.n)
@@ -259,7 +258,8 @@ func TestHeldBytes(t *testing.T) {
 	}
 }
 
-// TestOfferOnlyNew: every byte is offered once, whatever the cuts; ranges lie in the window, in order.
+// TestOfferOnlyNew: each byte is offered only once, whatever the segment boundaries. The ranges lie in the window, in
+// ascending order.
 //
 //req:rfc9293-3.10.7.4-6
 func TestOfferOnlyNew(t *testing.T) {
@@ -292,7 +292,7 @@ func TestOfferOnlyNew(t *testing.T) {
 	check(p.in(fA, 1, 1, 2000))
 }
 
-// TestManyGapsInOneSegment: more gaps than an Offer holds are left for a retransmission, not lost.
+// TestManyGapsInOneSegment: if a segment fills more gaps than an Offer has ranges, a retransmission fills the rest.
 func TestManyGapsInOneSegment(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())
@@ -309,7 +309,7 @@ func TestManyGapsInOneSegment(t *testing.T) {
 	}
 }
 
-// TestHolesLimit: beyond the limit a new piece is refused, what touches a piece or RCV.NXT is not.
+// TestHolesLimit: with MaxHoles ranges a further one is refused, but not bytes adjacent to a range or at RCV.NXT.
 func TestHolesLimit(t *testing.T) {
 	p := newPeer(t, tcp.Config{MaxHoles: 4})
 	p.open(mss(1000), sackOK())
@@ -359,7 +359,7 @@ func TestWindowEdge(t *testing.T) {
 		t.Fatalf("window scale %d for 1 MiB, want 5", s)
 	}
 	last()
-	// The reader reads nothing: the window closes, the edge stays (rounded up to the scale's unit).
+	// The reader reads nothing: the window closes. Its right edge stays, rounded up to a unit of the window scale.
 	at := 1
 	for _, n := range []int{999, 1000, 601, 399} {
 		p.in(fA, at, 1, n)
@@ -370,7 +370,7 @@ func TestWindowEdge(t *testing.T) {
 	if w := p.c.Info(p.now).RcvWnd; w > 4*32 { // rounding up may give a unit for each acknowledgement
 		t.Errorf("%d bytes of window are left", w)
 	}
-	// A small advance is not told, a segment's worth is, at once.
+	// A small advance is not announced. That of a segment is announced at once.
 	p.c.SetRcvSpace(100, p.now)
 	p.want()
 	p.c.SetRcvSpace(2000, p.now)
@@ -384,8 +384,8 @@ func TestWindowEdge(t *testing.T) {
 	last()
 }
 
-// TestBeyondWindow: bytes beyond the edge are trimmed and answered. TestSmallSpace: the layer above never
-// has half of RcvSpaceMax, nor room for a segment. A window that it closed opens all the same.
+// TestSmallSpace: the space of the layer above is always less than half of RcvSpaceMax, and less than a segment. A
+// window that it closed opens again all the same.
 func TestSmallSpace(t *testing.T) {
 	p := newPeer(t, tcp.Config{QuickAcks: -1, MTU: 9000, RcvSpace: 16384, RcvSpaceMax: 16384})
 	p.open(mss(8960))
@@ -400,6 +400,7 @@ func TestSmallSpace(t *testing.T) {
 	p.want(". 1 ack 16385")
 }
 
+// TestBeyondWindow: bytes beyond the right edge of the window are trimmed, and the segment is answered.
 func TestBeyondWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{RcvSpace: 1000, QuickAcks: -1})
 	p.open(mss(1000))
@@ -407,7 +408,7 @@ func TestBeyondWindow(t *testing.T) {
 		t.Fatalf("offer %+v", o)
 	}
 	p.want(". 1 ack 1001")
-	// Window zero: bytes are refused, their ACK counts, the answer comes (a zero-window probe).
+	// A window probe with a byte of data: the byte is refused, the ACK is processed, and the probe is answered.
 	p.src.sizes = []int{100}
 	p.want("P. 1+100 ack 1001")
 	if o := p.in(fA, 1001, 101, 1); o.N != 0 {
@@ -417,7 +418,7 @@ func TestBeyondWindow(t *testing.T) {
 	if p.c.SndUna() != iss.Add(101) {
 		t.Error("the ACK of a zero-window probe is not processed")
 	}
-	// Keepalive and zero-length probes left of the window.
+	// Probes left of the window, without data and with a byte of old data.
 	p.in(fA, 1000, 101, 0)
 	p.want(". 101 ack 1001")
 	p.pass(tick.Second)
@@ -452,13 +453,13 @@ func TestTimestamps(t *testing.T) {
 		}
 		return o.Opt.TSEcr
 	}
-	// RFC 7323, 4.3: with delayed acknowledgements the earliest unacknowledged segment's is echoed.
+	// RFC 7323, 4.3: with delayed acknowledgements, the timestamp of the earliest unacknowledged segment is echoed.
 	p.in(fA, 1, 1, 100, ts(101, 0))
 	p.in(fA, 101, 1, 100, ts(102, 0))
 	if e := ecr(); e != 101 {
 		t.Errorf("echo %d, want 101", e)
 	}
-	// Beyond a gap: the one from before it; then the one that closes it.
+	// For a segment beyond a hole, that of the last segment before the hole; then that of the segment that fills it.
 	p.in(fA, 301, 1, 100, ts(103, 0))
 	var o tcp.Out
 	p.c.Poll(p.now, nil, &o)
@@ -470,14 +471,14 @@ func TestTimestamps(t *testing.T) {
 	if o.Opt.TSEcr != 104 {
 		t.Errorf("echo %d after the gap closed, want 104", o.Opt.TSEcr)
 	}
-	// PAWS: older is dropped and answered; RST is exempt.
+	// PAWS: a segment with an older timestamp is dropped and answered. A RST is exempt.
 	if of := p.in(fA, 401, 1, 100, ts(50, 0)); of.N != 0 {
 		t.Error("an old duplicate is offered")
 	}
 	if n := p.c.Counters().PAWSDrops; n != 1 {
 		t.Errorf("%d PAWS drops", n)
 	}
-	// Without the option: dropped.
+	// A segment without the option is dropped.
 	if of := p.in(fA, 401, 1, 100); of.N != 0 {
 		t.Error("a segment without timestamps is offered")
 	}

@@ -6,11 +6,12 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// recordSource cuts a stream into records that no segment may split, as MPA's aligned sender does.
+// recordSource cuts a stream into records, like an MPA sender that aligns FPDUs with segments. No segment may split a
+// record.
 type recordSource struct {
 	h    *host
 	rng  *rand.Rand
-	next int // size of the next record, 0: not drawn
+	next int // size of the next record, 0: not chosen yet
 	ends map[seq.Num]bool
 }
 

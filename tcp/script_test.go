@@ -11,20 +11,20 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// peer is a hand-driven other end of one connection. Sequence numbers in tests are relative: ours to iss, the
-// peer's to irs.
+// peer is a connection, with the test as its peer. Sequence numbers in tests are relative: those of the connection to
+// iss, those of the peer to irs.
 type peer struct {
 	t    *testing.T
 	c    tcp.Conn
 	now  tick.Time
 	src  queue
-	keep bool // the layer above keeps what is offered
+	keep bool // the layer above keeps all offered bytes
 }
 
 // queue is a Source of records of given sizes.
 type queue struct {
 	sizes []int
-	split bool // a plain stream: any part may leave
+	split bool // a plain stream: any part may be sent
 }
 
 func (q *queue) Next(room int) (n int, more bool) {
@@ -55,7 +55,7 @@ func newPeer(t *testing.T, cfg tcp.Config) *peer {
 	return p
 }
 
-// countedUp fails for counters that were counted down from zero.
+// countedUp fails t if a counter was decremented below zero.
 func countedUp(t testing.TB, structs ...any) {
 	t.Helper()
 	for _, s := range structs {
@@ -68,7 +68,7 @@ func countedUp(t testing.TB, structs ...any) {
 	}
 }
 
-// opt changes a segment.
+// opt changes a segment before it arrives.
 type opt func(s *tcp.Segment)
 
 func ts(val, ecr uint32) opt {
@@ -87,7 +87,7 @@ func ws(n uint8) opt {
 func sackOK() opt         { return func(s *tcp.Segment) { s.Opt.Present |= wire.HasSACKPermitted } }
 func ecnIP(e tcp.ECN) opt { return func(s *tcp.Segment) { s.ECN = e } }
 
-// in gives the connection a segment.
+// in passes a segment with n bytes to the connection and returns the offer.
 func (p *peer) in(f wire.Flags, at, ack, n int, opts ...opt) tcp.Offer {
 	s := tcp.Segment{Len: n}
 	s.SrcPort, s.DstPort, s.Flags, s.Window = 2000, 1000, f, 0xffff
@@ -132,7 +132,7 @@ func (p *peer) out() (lines []string) {
 	return lines
 }
 
-// want checks what the connection sends.
+// want fails the test unless the connection sends exactly these segments, in the format of out.
 func (p *peer) want(lines ...string) {
 	p.t.Helper()
 	got := p.out()
@@ -141,7 +141,7 @@ func (p *peer) want(lines ...string) {
 	}
 }
 
-// wait lets time pass to the next deadline and runs it; it fails unless that is d away.
+// wait advances the time to the next deadline and calls Expire. It fails the test unless the deadline is d from now.
 func (p *peer) wait(d tick.Duration) {
 	p.t.Helper()
 	got := p.c.Deadline()
@@ -152,7 +152,7 @@ func (p *peer) wait(d tick.Duration) {
 	p.c.Expire(p.now)
 }
 
-// pass lets d pass, with every timer on the way.
+// pass advances the time by d, and calls Expire at each deadline on the way.
 func (p *peer) pass(d tick.Duration) {
 	end := p.now.Add(d)
 	for i := 0; p.c.Deadline() <= end && i < 1000; i++ {
@@ -187,7 +187,7 @@ const (
 	fRA = wire.RST | wire.ACK
 )
 
-// open brings p to ESTABLISHED by an active open; the peer's SYN-ACK has opts.
+// open brings the connection to ESTABLISHED by an active open. opts change the peer's SYN-ACK.
 func (p *peer) open(opts ...opt) {
 	p.t.Helper()
 	p.c.Connect(p.now)

@@ -22,7 +22,7 @@ func TestSYNRetransmission(t *testing.T) {
 	p.cause(tcp.CauseTimeout)
 }
 
-// TestSYNPatience: SYNs leave for at least three minutes (RFC 9293, MUST-23).
+// TestSYNPatience: SYNs are retransmitted for at least three minutes (RFC 9293, MUST-23).
 //
 //req:rfc9293-MUST-23
 func TestSYNPatience(t *testing.T) {
@@ -51,7 +51,7 @@ func TestRefused(t *testing.T) {
 	p.cause(tcp.CauseRefused)
 }
 
-// TestEMSS: min(peer's MSS, path) less the options that every segment carries.
+// TestEMSS: EMSS is the smaller of the peer's MSS and that of the path, less the options that every segment carries.
 //
 //req:rfc9293-MUST-14 rfc9293-MUST-16
 func TestEMSS(t *testing.T) {
@@ -92,7 +92,7 @@ func TestWindowNeverExceeded(t *testing.T) {
 	p.want(". 2001+1000 ack 1", ". 3001+1000 ack 1", "P. 4001+1000 ack 1")
 }
 
-// TestRecordsWait: a record that does not fit the window waits, whole.
+// TestRecordsWait: a record that does not fit into the window waits, uncut.
 //
 //req:rfc9293-SHLD-28
 func TestRecordsWait(t *testing.T) {
@@ -116,9 +116,9 @@ func TestRecordsWait(t *testing.T) {
 	}
 }
 
-// TestRecordsSmallForGood: the peer answers four probes in a row that its window stays smaller than a record, which
-// it was not always. Its buffer shrank: the record leaves in parts, counted, instead of never. A window that is shut
-// says nothing about how far it will open.
+// TestRecordsSmallForGood: the peer answers four window probes in a row with a window smaller than a record, although
+// it was larger before. Its buffer has shrunk, so the record is sent in parts, and the cut is counted. An answer with a
+// zero window restarts the count.
 func TestRecordsSmallForGood(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
@@ -140,7 +140,7 @@ func TestRecordsSmallForGood(t *testing.T) {
 	}
 }
 
-// TestDSACKOfAll: a report of a needless retransmission counts although nothing is in flight any more (RFC 2883, 4).
+// TestDSACKOfAll: a DSACK is processed even if nothing is in flight any more (RFC 2883, 4).
 func TestDSACKOfAll(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())
@@ -158,13 +158,13 @@ func TestDSACKOfAll(t *testing.T) {
 	}
 }
 
-// TestOldAckAccepted: the peer received everything, and its window shrank below its sent data, so its acknowledgements
-// have the sequence number of an old segment. They count after a timeout, only if they are new, and their data does
-// not.
+// TestOldAckAccepted: our window shrank below the data that the peer has sent, so its acknowledgements have an old
+// sequence number. They are processed only after a timeout, and only if they acknowledge new data. Their own data is
+// ignored.
 //
 //req:rfc9293-MUST-34 rfc7323-2.4-1
 func TestOldAckAccepted(t *testing.T) {
-	const space = 65535 // the largest window without scaling: no honest segment begins further left
+	const space = 65535 // the largest window without scaling: no valid segment begins further left
 	p := newPeer(t, tcp.Config{})
 	p.keep = true
 	p.open(mss(1000), win(2000))
@@ -184,7 +184,7 @@ func TestOldAckAccepted(t *testing.T) {
 	p.pass(2 * tick.Second)
 	p.out()
 	late(1, 1, 0, 1)
-	late(1, 502, 0, 1) // of what was never sent
+	late(1, 502, 0, 1) // acknowledges a byte that was never sent
 	late(301-space-1, 501, 0, 1)
 	late(301-space, 501, 300, 501)
 	p.out()
@@ -193,7 +193,7 @@ func TestOldAckAccepted(t *testing.T) {
 	}
 }
 
-// hugeRecords is a Source that returns records larger than room when room is all a segment has.
+// hugeRecords is a Source that returns a record larger than room if room is EMSS.
 type hugeRecords struct {
 	queue
 	emss int
@@ -208,7 +208,7 @@ func (h *hugeRecords) Next(room int) (int, bool) {
 	return h.queue.Next(room)
 }
 
-// TestTinyWindowPeer: a peer whose window never held a record gets it in parts, counted.
+// TestTinyWindowPeer: a record larger than the peer's largest window is sent in parts, and the cuts are counted.
 func TestTinyWindowPeer(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(300))
@@ -224,7 +224,8 @@ func TestTinyWindowPeer(t *testing.T) {
 	}
 }
 
-// TestRecordAsLargeAsWindow: what fits the peer's largest window waits until that is open again, and is not cut.
+// TestRecordAsLargeAsWindow: a record that fits into the peer's largest window waits until the window is as large
+// again, and is not cut.
 func TestRecordAsLargeAsWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(300))
@@ -237,7 +238,8 @@ func TestRecordAsLargeAsWindow(t *testing.T) {
 	p.want(". 301+300 ack 1")
 }
 
-// TestStreamTinyWindow: a byte stream fills half the largest window, or what there is after the override time.
+// TestStreamTinyWindow: a byte stream fills a window smaller than a segment if it is at least half of the largest one,
+// or after the override time.
 //
 //req:rfc9293-MUST-38
 func TestStreamTinyWindow(t *testing.T) {
@@ -253,7 +255,7 @@ func TestStreamTinyWindow(t *testing.T) {
 	}
 }
 
-// TestEMSSFell: records frozen for a larger EMSS leave in parts, counted, new and again.
+// TestEMSSFell: records frozen for a larger EMSS are sent and retransmitted in parts, and the cuts are counted.
 func TestEMSSFell(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000})
 	p.open(mss(4000))
@@ -266,7 +268,7 @@ func TestEMSSFell(t *testing.T) {
 	if p.c.EMSS() != 1460 || p.c.Events()&tcp.EMSSChanged == 0 {
 		t.Fatalf("EMSS %d", p.c.EMSS())
 	}
-	// The record in flight is lost by what loss recovery knows, and goes again in parts.
+	// The record in flight is marked lost, and is retransmitted in parts.
 	var got []int
 	var out tcp.Out
 	for p.c.Poll(p.now, h, &out) {
@@ -313,8 +315,8 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
-// TestSYNThatCannotLeave: without a next hop, or an SA of IPsec, nobody polls. The connection ends by the user timeout;
-// a SYN that leaves at last does so without back-off.
+// TestSYNThatCannotLeave: without a next hop or an IPsec SA, Poll is not called. The connection ends by the user
+// timeout. If the SYN is sent at last, its retransmission follows without back-off.
 func TestSYNThatCannotLeave(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		p := newPeer(t, tcp.Config{UserTimeout: 20 * tick.Second})
@@ -368,8 +370,8 @@ func TestResetReply(t *testing.T) {
 	}
 }
 
-// TestMSSOnlyInSYN: no segment after the SYN has its options (RFC 9293, MUST-65), all have timestamps, a RST too (RFC
-// 7323, 3.2).
+// TestMSSOnlyInSYN: no segment after the SYN has the options of a SYN (RFC 9293, MUST-65). All segments have
+// timestamps, also a RST (RFC 7323, 3.2).
 //
 //req:rfc9293-MUST-65 rfc7323-3.2-5
 func TestMSSOnlyInSYN(t *testing.T) {
@@ -396,8 +398,8 @@ func TestMSSOnlyInSYN(t *testing.T) {
 	}
 }
 
-// TestDuplicateAcks is RFC 5681, 2 and 3.2: segments with bytes are no duplicate acknowledgements, whatever they
-// acknowledge; three without any have the first segment sent again.
+// TestDuplicateAcks checks RFC 5681, 2 and 3.2: segments with data are not duplicate acknowledgements. Three without
+// data cause the retransmission of the first segment.
 func TestDuplicateAcks(t *testing.T) {
 	p := newPeer(t, tcp.Config{QuickAcks: -1})
 	p.open(mss(1000))

@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestStateTransitions does everything that may change the state in each state, and compares the new state, the cause,
-// the events and the segments sent with a golden file.
+// TestStateTransitions tries each call, segment and timer that may change the state, in each state. It compares the new
+// state, the cause, the events and the sent segments with a golden file.
 //
 //req:rfc9293-3.10.7.4-8
 func TestStateTransitions(t *testing.T) {
@@ -66,7 +66,7 @@ func allTimers(p *peer) {
 	}
 }
 
-// eventNames lists the events of e.
+// eventNames returns the names of the events in e, "-" for none.
 func eventNames(e tcp.Events) (s string) {
 	for i, name := range []string{"Connected", "Acked", "Received", "PeerClosed", "FINAcked",
 		"EMSSChanged", "WindowOpen", "Urgent", "SoftError", "Ended"} {

@@ -23,7 +23,7 @@ func TestTransferClean(t *testing.T) {
 	}
 }
 
-// randomConfig draws a configuration of one side.
+// randomConfig returns a random configuration of one side.
 func randomConfig(r *rand.Rand) tcp.Config {
 	c := tcp.Config{
 		MTU:          []int{576, 1500, 1500, 4000, 9000}[r.IntN(5)],
@@ -83,7 +83,7 @@ func impaired(t *testing.T, seed uint64, trace bool) bool {
 	return ok
 }
 
-// impairedPipe returns a pipe, before its connection is opened, that loses, doubles, marks and cuts segments.
+// impairedPipe returns a pipe that loses, duplicates, marks and cuts segments. Its connection is not open yet.
 func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Config) (*pipe,
 	tcp.Config) {
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -106,7 +106,7 @@ func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Confi
 		}
 		h.recvMax = 1 << (12 + r.IntN(6))
 	}
-	if r.IntN(2) == 0 { // the window must be able to hold a record: what a peer with less gets is another test
+	if r.IntN(2) == 0 { // the window must hold a record: another test is for smaller windows
 		for _, h := range []*host{&p.a, &p.b} {
 			h.recvMax = max(h.recvMax, 1<<14)
 			h.records = &recordSource{h: h, rng: r, ends: map[seq.Num]bool{}}
@@ -116,7 +116,7 @@ func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Confi
 	return p, ca
 }
 
-// TestAccECNExact: the sender learns the number of marked bytes that the receiver saw (RFC 9768).
+// TestAccECNExact: the feedback reports exactly the bytes that arrived with CE (RFC 9768).
 //
 //req:rfc9768-3.2-2 rfc9768-3.2.3-5
 func TestAccECNExact(t *testing.T) {

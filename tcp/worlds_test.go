@@ -13,42 +13,42 @@ import (
 
 var wholeWorlds = flag.Bool("tcp.worlds", false, "TestSmallWorlds enumerates all of its cases")
 
-// kind is one kind of segment that may arrive, relative to the numbers of the connection when it does.
+// kind is one kind of segment that may arrive. Its numbers are relative to those of the connection at its arrival.
 type kind struct {
 	flags wire.Flags
 	at    place
 	n     int
 	ack   ackKind
-	// refused says that the layer above keeps nothing of the text.
+	// refused reports that the layer above does not keep the text.
 	refused bool
 }
 
 type place uint8
 
 const (
-	atSYN     place = iota // the number of the peer's SYN
-	left                   // bytes that were acknowledged long ago
-	before                 // the ten bytes before RCV.NXT
-	touch                  // nine of them, and RCV.NXT
-	overlap                // five old bytes, and what follows
-	edge                   // RCV.NXT
-	behind                 // ten bytes further
-	last                   // the last byte of the window
-	right                  // the first byte beyond it
-	outside                // far beyond
-	allPlaces              // how many
+	atSYN     place = iota // at the number of the peer's SYN
+	left                   // at bytes that were acknowledged long ago
+	before                 // its ten bytes are those before RCV.NXT
+	touch                  // nine bytes before RCV.NXT, and the one at RCV.NXT
+	overlap                // five bytes before RCV.NXT, and five from there on
+	edge                   // at RCV.NXT
+	behind                 // ten bytes after RCV.NXT
+	last                   // at the last byte of the window
+	right                  // at the first byte after the window
+	outside                // far after the window
+	allPlaces              // number of places
 )
 
 type ackKind uint8
 
 const (
 	noAck   ackKind = iota
-	newAck          // everything sent
-	partAck         // half of what is in flight
-	dupAck          // SND.UNA
-	oldAck          // one below it
-	ancient         // below SND.UNA - MAX.SND.WND
-	beyond          // something not yet sent
+	newAck          // of everything sent
+	partAck         // of half of the bytes in flight
+	dupAck          // of SND.UNA
+	oldAck          // of SND.UNA - 1
+	ancient         // of a number below SND.UNA - MAX.SND.WND
+	beyond          // of a byte that was not sent yet
 	allAcks
 )
 
@@ -59,7 +59,7 @@ func (k kind) String() string {
 		k.n, [...]string{"-", "new", "part", "dup", "old", "ancient", "beyond"}[k.ack], k.refused)
 }
 
-// kinds are all of them.
+// kinds returns all kinds of segments.
 func kinds() (all []kind) {
 	for _, f := range []wire.Flags{0, fS, fSA, fS | fF, fA, fF, fFA, fR, fRA, fFA | wire.URG} {
 		for at := place(0); at < allPlaces; at++ {
@@ -86,8 +86,8 @@ func kinds() (all []kind) {
 	return all
 }
 
-// starts bring a connection to each state, some of them in two ways, by calls and segments whose effect
-// TestMatrix and the packet scripts check.
+// starts bring a connection to each state, some of them in several ways. TestSegmentsInEveryState and the packet
+// scripts check the calls and segments that they use. m is the model of the connection in that state.
 var starts = []struct {
 	name string
 	to   func(p *peer)
@@ -124,15 +124,15 @@ var starts = []struct {
 		rfc9293{state: tcp.TimeWait, una: 2, nxt: 2, fin: 1, rcvNxt: 2}},
 }
 
-// smallWorld runs a sequence of segments from one start.
+// smallWorld is a connection to which a sequence of segments arrives, and the models of its possible states.
 type smallWorld struct {
 	p      *peer
-	edge   int // the furthest right edge announced
+	edge   int // the largest right edge announced so far
 	models []rfc9293
-	sent   []sentSegment // by the last step
+	sent   []sentSegment // segments sent in the last step
 }
 
-// begin brings w to start i.
+// begin brings a new connection to start i.
 func (w *smallWorld) begin(t *testing.T, i int) {
 	w.p = newPeer(t, tcp.Config{RcvSpace: 1000, DelayedAck: -1, QuickAcks: -1, NoTimestamps: true,
 		NoWScale: true, NoSACK: true})
@@ -142,7 +142,7 @@ func (w *smallWorld) begin(t *testing.T, i int) {
 	w.poll()
 }
 
-// poll takes what the connection sends.
+// poll collects the segments that the connection sends.
 func (w *smallWorld) poll() {
 	w.sent = w.sent[:0]
 	var o tcp.Out
@@ -156,7 +156,8 @@ func (w *smallWorld) poll() {
 	}
 }
 
-// arrive lets a segment of kind k arrive and compares what happens with the RFC's rules. It says what differs.
+// arrive passes a segment of kind k to the connection and compares the effects with the RFC's rules. why describes the
+// differences, and is empty if there are none.
 func (w *smallWorld) arrive(k kind) (why string) {
 	c := &w.p.c
 	s := segmentOf(k, &w.models[0], w.edge)
@@ -164,7 +165,7 @@ func (w *smallWorld) arrive(k kind) (why string) {
 		w.edge = s.seq + 1 + 1000
 	}
 	edge := w.edge
-	w.p.now = w.p.now.Add(tick.Second) // challenge ACKs are throttled
+	w.p.now = w.p.now.Add(tick.Second) // so that the limit of challenge ACKs does not apply
 	offered := 0
 	w.p.keep = !k.refused
 	o := w.p.in(s.flags, s.seq, s.ack, s.n)
@@ -206,7 +207,7 @@ type arrival struct {
 	refused     bool
 }
 
-// segmentOf makes kind k concrete.
+// segmentOf returns a segment of kind k, with numbers for the model m and the right edge.
 func segmentOf(k kind, m *rfc9293, edge int) arrival {
 	nxt := max(m.rcvNxt, 1)
 	at := [...]int{m.irs, nxt - 50, nxt - 10, nxt - 9, nxt - 5, nxt, nxt + 10, edge - 1,
@@ -216,10 +217,10 @@ func segmentOf(k kind, m *rfc9293, edge int) arrival {
 	return arrival{k.flags, at, ack, k.n, k.refused}
 }
 
-// TestSmallWorlds lets every kind of segment arrive in every state, and every kind after that, and compares
-// states, numbers and answers with an independent table of RFC 9293's rules. The short run adds no second segment
-// after a first one that changes nothing by those rules. The full run adds one after every first segment, and two after
-// those that change something.
+// TestSmallWorlds passes every kind of segment to a connection in every state, and then a second one of every kind. It
+// compares states, numbers and answers with an independent model of RFC 9293's rules. The short run adds no second
+// segment after a first one that changes nothing by those rules. The full run adds one after every first segment, and
+// two after those that change something.
 func TestSmallWorlds(t *testing.T) {
 	all := kinds()
 	cases := 0
@@ -237,19 +238,19 @@ func TestSmallWorlds(t *testing.T) {
 	t.Logf("%d kinds of segment, %d states: %d cases", len(all), len(starts), cases)
 }
 
-// enumeration is all sequences of segments from one start.
+// enumeration runs all sequences of up to deep segments from one start.
 type enumeration struct {
 	t     *testing.T
 	start int
 	kinds []kind
 	deep  int
-	one   bool // only what changed something is followed by more
+	one   bool // further segments follow only one that changed the model
 	cases int
 	wrong int
 	w     smallWorld
 }
 
-// follow lets every kind of segment arrive after path.
+// follow runs every kind of segment after those of path, and recurses.
 func (e *enumeration) follow(path []kind, changed bool) {
 	if len(path) == e.deep || e.one && !changed {
 		return

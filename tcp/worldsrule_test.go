@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// rfc9293 is a connection as RFC 9293, 3.10.7 sees it, with numbers relative to the initial ones.
+// rfc9293 is the model of a connection by RFC 9293, 3.10.7. Its numbers are relative to the initial ones.
 type rfc9293 struct {
 	state    tcp.State
 	una, nxt int
@@ -15,21 +15,22 @@ type rfc9293 struct {
 	irs      int    // the peer's initial number
 	rcvNxt   int    // RCV.NXT
 	held     []span // bytes beyond RCV.NXT
-	peerFIN  *int   // where the FIN is that waits for the bytes in front of it
+	peerFIN  *int   // number of a FIN that waits for the bytes before it, nil for none
 }
 
 type span struct{ from, to int }
 
-// rule is what 3.10.7.4 says differently of each synchronized state, and of SYN-RECEIVED.
+// rule holds the differences between SYN-RECEIVED and the synchronized states in 3.10.7.4. Words such as "second" in
+// its comments name the checks there.
 type rule struct {
-	reset    bool      // second: a RST with the right number ends it; else that is left to the implementation
-	ours     bool      // fifth: the acknowledgement of our FIN leads elsewhere
-	finAcked tcp.State // fifth: there
-	text     bool      // seventh: text is taken
-	finLeads tcp.State // eighth: where the peer's FIN leads
+	reset    bool      // second: a RST at RCV.NXT must end it; if false, it may
+	ours     bool      // fifth: the acknowledgement of our FIN changes the state
+	finAcked tcp.State // fifth: the state after that
+	text     bool      // seventh: text is accepted
+	finLeads tcp.State // eighth: the state after the peer's FIN
 }
 
-// rules are those of the states. In TIME-WAIT a RST is ignored where RFC 1337's remedy is in use.
+// rules are the rules of the states. In TIME-WAIT a RST may be ignored, as RFC 1337 proposes.
 var rules = map[tcp.State]rule{
 	tcp.SynReceived: {reset: true, text: true, finLeads: tcp.CloseWait},
 	tcp.Established: {reset: true, text: true, finLeads: tcp.CloseWait},
@@ -42,14 +43,14 @@ var rules = map[tcp.State]rule{
 	tcp.TimeWait:  {},
 }
 
-// outcome is one thing that may happen when a segment arrives.
+// outcome is one permitted effect of a segment.
 type outcome struct {
 	m       rfc9293
-	offered int // bytes of text that are new
+	offered int // new bytes of text
 	reply   reply
 }
 
-// reply is what is sent.
+// reply is the segment that is sent in answer.
 type reply struct {
 	kind replyKind
 	seq  int
@@ -60,7 +61,7 @@ type replyKind uint8
 const (
 	silence replyKind = iota
 	anACK             // <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
-	mayACK            // that, or nothing
+	mayACK            // such an ACK, or nothing
 	aRST              // <SEQ=seq><CTL=RST>
 	aSYNACK           // <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>
 )
@@ -70,13 +71,13 @@ func (r reply) String() string {
 		r.seq)
 }
 
-// sentSegment is one that the connection sent.
+// sentSegment is a segment that the connection sent.
 type sentSegment struct {
 	flags            wire.Flags
 	seq, ack, n, wnd int
 }
 
-// is reports whether sent is what r says.
+// is reports whether the segments sent are the reply r.
 func (r reply) is(sent []sentSegment, m *rfc9293) bool {
 	if len(sent) == 0 {
 		return r.kind == silence || r.kind == mayACK
@@ -96,15 +97,15 @@ func (r reply) is(sent []sentSegment, m *rfc9293) bool {
 	return false
 }
 
-// alone is the only thing that may happen.
+// alone returns a single outcome: the model m, without text, and a reply of the given kind.
 func alone(m rfc9293, kind replyKind) []outcome {
 	return []outcome{{m: m, reply: reply{kind: kind}}}
 }
 
-// arrive returns what may happen in m when s arrives. edge is the end of the receive window.
+// arrive returns the permitted outcomes when s arrives in m. edge is the end of the receive window.
 func (m rfc9293) arrive(s arrival, edge int) []outcome {
 	switch m.state {
-	case tcp.Closed: // who has no connection left answers for it, not what is left
+	case tcp.Closed: // the layer below answers for a connection that ended
 		return alone(m, silence)
 	case tcp.SynSent:
 		return m.synSent(s)
@@ -112,7 +113,7 @@ func (m rfc9293) arrive(s arrival, edge int) []outcome {
 	return m.synchronized(s, edge)
 }
 
-// synSent is 3.10.7.3.
+// synSent applies 3.10.7.3.
 func (m rfc9293) synSent(s arrival) []outcome {
 	ack, rst := s.flags&wire.ACK != 0, s.flags&wire.RST != 0
 	switch {
@@ -129,7 +130,7 @@ func (m rfc9293) synSent(s arrival) []outcome {
 	}
 	m.irs, m.rcvNxt = s.seq, s.seq+1 // fourth
 	if !ack {
-		m.state = tcp.SynReceived // text and FIN may be queued, or come again
+		m.state = tcp.SynReceived // text and FIN need not be kept: the peer retransmits them
 		return alone(m, aSYNACK)
 	}
 	m.una, m.state = s.ack, tcp.Established
@@ -140,7 +141,7 @@ func (m rfc9293) synSent(s arrival) []outcome {
 	return all
 }
 
-// synchronized is 3.10.7.4.
+// synchronized applies 3.10.7.4.
 func (m rfc9293) synchronized(s arrival, edge int) []outcome {
 	rst, syn := s.flags&wire.RST != 0, s.flags&wire.SYN != 0
 	if m.state == tcp.SynReceived && syn && !rst && s.seq == m.irs {
@@ -179,8 +180,8 @@ func (m rfc9293) synchronized(s arrival, edge int) []outcome {
 	return m.acknowledged(s, edge)
 }
 
-// acceptable is table 6, with what appendix A.2 wants besides: a segment without text at the right edge may
-// carry the acknowledgement of a peer that has filled the window.
+// acceptable is the test of table 6 with the extension of appendix A.2: a segment without text at the right edge is
+// also acceptable, since it may carry the acknowledgement of a peer that has filled the window.
 func (m rfc9293) acceptable(s arrival, edge int) bool {
 	n := s.n
 	for _, f := range []wire.Flags{wire.SYN, wire.FIN} {
@@ -198,7 +199,7 @@ func (m rfc9293) acceptable(s arrival, edge int) bool {
 	return inside(s.seq) || inside(s.seq+n-1)
 }
 
-// acknowledged is the fifth check and all that follows. 65535 is MAX.SND.WND of every segment here.
+// acknowledged applies the fifth and all later checks. MAX.SND.WND is always 65535 here.
 func (m rfc9293) acknowledged(s arrival, edge int) []outcome {
 	if m.state == tcp.SynReceived {
 		if s.ack <= m.una || s.ack > m.nxt {
@@ -221,8 +222,7 @@ func (m rfc9293) acknowledged(s arrival, edge int) []outcome {
 	return m.text(s, edge)
 }
 
-// afterFIN is the seventh and eighth check where the peer's FIN came before: text is ignored. A FIN that
-// comes again is acknowledged; one with another number may be.
+// afterFIN applies the seventh and eighth check after the peer's FIN: text is ignored. A FIN may be acknowledged.
 func (m rfc9293) afterFIN(s arrival) []outcome {
 	if s.flags&wire.FIN == 0 {
 		return alone(m, silence)
@@ -230,7 +230,7 @@ func (m rfc9293) afterFIN(s arrival) []outcome {
 	return alone(m, mayACK)
 }
 
-// text is the seventh and eighth check.
+// text applies the seventh and eighth check.
 func (m rfc9293) text(s arrival, edge int) []outcome {
 	if s.flags&wire.SYN != 0 {
 		s.seq++
@@ -244,7 +244,7 @@ func (m rfc9293) text(s arrival, edge int) []outcome {
 	}
 	switch {
 	case s.n == 0:
-	case s.refused: // bytes that are not kept were never received; a duplicate acknowledgement may ask for them
+	case s.refused: // bytes that are not kept count as never received; a duplicate acknowledgement may request them
 		o.reply.kind = mayACK
 	default:
 		o.reply.kind = anACK
@@ -253,20 +253,20 @@ func (m rfc9293) text(s arrival, edge int) []outcome {
 	finAt := s.seq + s.n
 	fin := s.flags&wire.FIN != 0 && finAt >= m.rcvNxt && finAt < edge
 	if s.n > 0 && m.peerFIN != nil && *m.peerFIN < s.seq+s.n {
-		o.m.peerFIN = nil // text beyond a FIN that waits: one of the two was not the peer's
+		o.m.peerFIN = nil // text beyond a waiting FIN: one of the two is forged
 	}
 	if s.flags&wire.FIN != 0 && o.reply.kind == silence {
-		o.reply.kind = mayACK // one that waits, or that lies beyond the window
+		o.reply.kind = mayACK // a FIN that waits, or that lies beyond the window
 	}
 	o.m.advance()
 	if !fin {
 		return []outcome{o.closed(o.m.peerFIN)}
 	}
-	if finAt <= o.m.rcvNxt && s.seq <= m.rcvNxt { // in order: it counts, whatever lies beyond
+	if finAt <= o.m.rcvNxt && s.seq <= m.rcvNxt { // in order: it takes effect, whatever is held beyond it
 		o.m.rcvNxt = finAt
 		return []outcome{o.closed(&finAt)}
 	}
-	// Behind a hole it may be held, or come again.
+	// A FIN behind a hole may be held, or dropped until the peer repeats it.
 	keep := o
 	keep.m.peerFIN = &finAt
 	return []outcome{keep.closed(&finAt), o.closed(o.m.peerFIN)}
@@ -288,7 +288,7 @@ func (m *rfc9293) advance() {
 	}
 }
 
-// closed is o after the peer's FIN at the given number, if that is where RCV.NXT is.
+// closed returns o after the peer's FIN, if RCV.NXT has reached its number fin, otherwise o unchanged.
 func (o outcome) closed(fin *int) outcome {
 	if fin == nil || *fin != o.m.rcvNxt {
 		return o
