@@ -22,7 +22,7 @@ func TestBlindSweep(t *testing.T) {
 	for _, k := range []struct {
 		name  string
 		flags wire.Flags
-		octs  int
+		size  int
 	}{{"SYN", wire.SYN, 0}, {"RST", wire.RST, 0}, {"ACK", wire.ACK, 0},
 		{"bytes", wire.ACK | wire.PSH, 100}, {"FIN", wire.ACK | wire.FIN, 0}} {
 		t.Run(k.name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestBlindSweep(t *testing.T) {
 				if i%(1<<16) == 0 {
 					ack = ack.Add(1<<27 + 77)
 				}
-				s := tcp.Segment{Len: k.octs}
+				s := tcp.Segment{Len: k.size}
 				s.Flags, s.Seq, s.Ack, s.Window = k.flags, at, ack, 0xffff
 				if d := at.Diff(p.c.RcvNxt()); d >= 0 && d < window {
 					inside++
