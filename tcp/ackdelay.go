@@ -10,7 +10,7 @@ type ackDelay struct {
 	waiting     bool
 	lastArrival tick.Time // arrival of the last segment whose acknowledgement waits
 	skip        int       // number of next acknowledgements that do not wait
-	nextSkip    int       // value of skip after the next useless wait
+	nextSkip    int       // value of skip after the next unsuccessful wait
 }
 
 // startWait starts or continues a wait, and reports whether the acknowledgement of in-order bytes must wait.

@@ -51,8 +51,8 @@ func TestAckPushedReplies(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000))
 	in, out := 1, 1
-	// exchange receives a message, and sends data after the given time. alone: the acknowledgement is sent before the
-	// data.
+	// exchange receives a message, and sends data after the given time. alone reports that the acknowledgement is sent
+	// alone, before the data.
 	exchange := func(after tick.Duration, alone bool) {
 		t.Helper()
 		p.in(fA|wire.PSH, in, out, 100)

@@ -254,7 +254,7 @@ func TestKeepaliveNot(t *testing.T) {
 }
 
 // TestUTOOption: the user timeout is announced in seconds, rounded up, and in minutes when those need more than 15 bits
-// (RFC 5482, 3); Without a timeout, the option is not sent.
+// (RFC 5482, 3). Without a timeout, the option is not sent.
 func TestUTOOption(t *testing.T) {
 	const s = tick.Second
 	for _, c := range []struct {

@@ -22,14 +22,14 @@ type Config struct {
 	MTU  int
 	IPv6 bool // IP and TCP headers have 60 bytes instead of 40
 
-	// MSS is announced in the MSS option [MTU less headers, RFC 6691].
+	// MSS is the value of the announced MSS option [MTU less headers, RFC 6691].
 	MSS int
 	// PathMTU is the known MTU of the path, at most MTU [MTU].
 	PathMTU int
 	// MinPathMTU is the floor below which no ICMP message lowers the path MTU [552 for IPv4, 1280 for IPv6].
 	MinPathMTU int
 	// Encapsulation is the maximum number of bytes that the layer below TCP adds to a packet [0]. MTU and PathMTU do
-	// not include them. They reduce the default of MinPathMTU.
+	// not include them. The default of MinPathMTU is lower by as many bytes.
 	Encapsulation int
 	// ProbeMTU enables packetization layer path MTU discovery (RFC 4821): probes above PathMTU up to MTU, and smaller
 	// segments when full-sized ones disappear.

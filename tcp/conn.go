@@ -63,7 +63,7 @@ type sndSpace struct {
 	wscale         uint8
 	peerMSS        int
 	emss           int
-	segmentMTU     int  // largest packet of a segment that is sent, see LimitSegments
+	segmentMTU     int  // size of the largest packet that is sent, see LimitSegments
 	keepBoundaries bool // see KeepBoundaries
 	sackOK         bool
 	fin            finState
@@ -111,7 +111,7 @@ type arrival struct {
 	kept       int  // bytes of those kept by Keep
 	ackNow     bool // acknowledge at once
 	isSYNACK   bool // a SYN-ACK; its acknowledgement is queued already
-	hadHoles   bool // there was a gap before this segment
+	hadHoles   bool // bytes were held beyond a hole when this segment arrived
 	dup        seq.Range
 	keptTo     seq.Num // RCV.NXT after the bytes that were kept in order
 	ecr        uint32  // TSecr of the segment, 0 for none
@@ -219,7 +219,8 @@ func (c *Conn) State() State { return c.state }
 // Cause returns the reason for the state CLOSED, CauseNone in other states.
 func (c *Conn) Cause() Cause { return c.cause }
 
-// SoftError returns the last ICMP error that did not end the connection, and clears it.
+// SoftError returns the last accepted ICMP error other than packet too big, and clears it. It returns ICMPNone without
+// one.
 func (c *Conn) SoftError() ip.ICMPKind {
 	k := c.softError
 	c.softError = ip.ICMPNone

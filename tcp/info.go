@@ -18,7 +18,7 @@ type Counters struct {
 	DupAcks           uint64 // received
 
 	NotKept             uint64 // bytes that the layer above did not keep: they count as never received
-	OutOfWindow         uint64 // RFC 9293, 3.10.7.4, first check
+	OutOfWindow         uint64 // segments that fail the first check of RFC 9293, 3.10.7.4
 	PAWSDrops           uint64 // RFC 7323, 5.3
 	NoTimestamp         uint64 // RFC 7323, 3.2
 	NoACK               uint64 // segments without ACK
@@ -64,8 +64,7 @@ type Info struct {
 	SACK          bool
 	WindowScaling bool
 	ECN           ECNMode
-	// NoECT: segments are sent without ECT, although ECN may be negotiated, because the path changes or drops the ECN
-	// bits.
+	// NoECT: segments are sent without ECT although ECN was negotiated, because the path changes or drops the ECN bits.
 	NoECT     bool
 	SndWScale uint8
 	RcvWScale uint8

@@ -76,8 +76,8 @@ const (
 	// blackHoleWait is the time without an acknowledgement after which the size of a segment is blamed, even if the RTO
 	// with back-off is longer. Linux retransmits about as long before it suspects the path.
 	blackHoleWait = 3 * tick.Second
-	// mtuProbeAgain is the pause after a lost MTU probe (RFC 4821, 7.7: 10 minutes for a search that ended; a
-	// minute while it goes on).
+	// mtuProbeAgain is the pause after a lost MTU probe. RFC 4821, 7.7 has 10 minutes after a search, and a minute
+	// during one.
 	mtuProbeAgain = tick.Minute
 	// mtuResolution ends a search: the remaining interval is smaller than that.
 	mtuResolution = 64

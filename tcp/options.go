@@ -33,8 +33,8 @@ func (c *Conn) failsPAWS(s *Segment, now tick.Time) bool {
 	return int32(s.Opt.TSVal-c.ts.recent) < 0 && now.Sub(c.ts.recentAt) <= pawsIdle
 }
 
-// updateTimestamp applies rule R3 of RFC 7323, 5.3: the timestamp to echo is that of the segment at the last
-// acknowledgement sent, so that the peer's measurement includes the delay of our acknowledgement.
+// updateTimestamp applies rule R3 of RFC 7323, 5.3: the timestamp to echo is that of a segment that begins at or before
+// the last acknowledgement sent, so that the peer's measurement includes the delay of our acknowledgement.
 func (c *Conn) updateTimestamp(s *Segment, now tick.Time) {
 	if s.Opt.Present&wire.HasTS != 0 && s.Seq.LessEq(c.lastAck) {
 		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now

@@ -19,10 +19,10 @@ type pathMTU struct {
 		quoted seq.Num
 	}
 	probe  mtuProbe
-	failed int // smallest MTU probe that was lost, 0: none
-	blamed int // consecutive timeouts for which mtu was lowered already
-	steps  int // reductions of mtu since the last acknowledgement
-	next   tick.Time
+	failed int       // smallest MTU probe that was lost, 0: none
+	blamed int       // consecutive timeouts for which mtu was lowered already
+	steps  int       // reductions of mtu since the last acknowledgement
+	next   tick.Time // earliest time of the next MTU probe
 
 	changed tick.Time // when mtu got its value
 }

@@ -17,7 +17,7 @@ const (
 	DCTCP                  // RFC 8257; needs per-packet ECN feedback
 )
 
-// Config is the configuration of a Controller. Zero is the default of each field but MSS.
+// Config is the configuration of a Controller. Zero means the default for each field but MSS.
 type Config struct {
 	Algorithm     Algorithm
 	MSS           int // bytes in a full segment

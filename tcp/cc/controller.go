@@ -7,7 +7,7 @@ type Controller struct {
 	cwnd, ssthresh int
 	mss, iw, max   int
 	abc            int  // bytes counted per acknowledgement in slow start
-	count          int  // bytes acknowledged since the window last grew (Reno), or bytes squared (CUBIC)
+	count          int  // Reno: bytes acknowledged since the window last grew; CUBIC: growth still due, times cwnd
 	cautious       bool // after a timeout an acknowledgement counts at most one segment (RFC 3465, 2.3)
 	alg            Algorithm
 	noABE, noIdle  bool

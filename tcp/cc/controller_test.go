@@ -350,7 +350,7 @@ func TestIdle(t *testing.T) {
 	f.lose()
 	f.c.SetCwnd(400 * mss)
 	f.c.OnIdle(400*ms, 200*ms)
-	if got := f.c.Ssthresh(); got != 300*mss { // RFC 2861, 3.2: three quarters of what was in use
+	if got := f.c.Ssthresh(); got != 300*mss { // RFC 2861, 3.2: three quarters of the previous window
 		t.Errorf("after two RTO the threshold is %d, want %d", got, 300*mss)
 	}
 	f.c.OnIdle(tick.Duration(math.MaxInt64), 1)

@@ -34,7 +34,7 @@ const (
 	minLanes     = 96 // bytes from which lanes are worthwhile
 
 	lineLen  = 64
-	minLines = 4 // lines from which folding is worthwhile; it needs as many
+	minLines = 4 // minimum number of lines for folding, also to be worthwhile
 )
 
 // shift[i] moves a CRC register over i words of zeros. It is x^(64*i-33) modulo the polynomial; bit 31 is x^0. The

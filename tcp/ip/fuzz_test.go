@@ -11,7 +11,7 @@ import (
 // pieces is a simple model of a datagram under reassembly: the set of its received bytes instead of a list of holes.
 type pieces struct {
 	there []bool // which bytes were received, up to the last of them
-	end   int    // -1 while the last fragment has not come
+	end   int    // -1 until the last fragment arrives
 	dead  bool
 	until tick.Time
 }

@@ -146,7 +146,7 @@ func (h *Header) decode6(b []byte, packet int) (int, error) {
 }
 
 // extensions skips the extension headers (RFC 8200, 4) that begin at off, and returns the offset of the payload.
-// h.Proto is the protocol of the first header, and then that of the payload.
+// h.Proto is the type of the first header before the call, and that of the payload afterwards.
 func (h *Header) extensions(b []byte, off int) (int, error) {
 	for n := 0; ; n++ {
 		size := 0

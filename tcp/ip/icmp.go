@@ -53,7 +53,7 @@ type ICMPError struct {
 	Local, Remote         Addr
 	LocalPort, RemotePort uint16
 	SPI                   uint32  // of a quoted ESP packet, which has no ports; 0: a TCP segment
-	Seq                   seq.Num // of an ESP packet: the low 32 bits of its sequence number
+	Seq                   seq.Num // sequence number; of an ESP packet, its low 32 bits
 	Len                   int     // total length of the quoted IP packet
 }
 

@@ -29,8 +29,8 @@ const (
 	renegeWait  = 10 * tick.Millisecond // minimum wait before the SACKs of a peer that seems to renege are dropped
 	minRTTHalf  = 150 * tick.Second     // half the window of the least round trip (RFC 8985, 6.2 step 1)
 	pacingBurst = 2                     // segments that may be sent ahead of the pacing rate
-	// time of sending that may be ahead of the pacing rate. Shorter round trips are not paced: the timer would cost
-	// more than the burst harms
+	// duration by which sending may be ahead of the pacing rate. Shorter round trips are not paced: the timer would
+	// cost more than the burst harms
 	pacingQuantum = tick.Millisecond
 	pacingFree    = 10 // the first segments of a connection, the initial window, are not paced
 )

@@ -33,7 +33,7 @@ func (k *rack) init() {
 	*k = rack{mult: 1}
 }
 
-// update is step 2 of RFC 8985, 6.2.
+// update updates RACK.rtt and RACK.segment by c, the candidate of this acknowledgement (RFC 8985, 6.2 step 2).
 func (k *rack) update(c candidate, now tick.Time) {
 	if c.ok {
 		k.rtt = now.Sub(c.sent)

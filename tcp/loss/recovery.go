@@ -17,8 +17,8 @@ func (s *Sender) enterRecovery(now tick.Time) {
 	case Loss:
 		return
 	case Recovery:
-		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if that was sent after the
-		// reaction to the first sign.
+		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if the retransmission was sent
+		// after the reaction to the first sign.
 		if s.ev.lostAgain {
 			s.cc.OnLoss(s.Pipe() + s.q.list[lost].bytes + s.q.list[lostAgain].bytes)
 			s.beginReduction(now)

@@ -36,8 +36,8 @@ func (r *record) end() seq.Num        { return r.start.Add(int(r.size)) }
 func (r *record) retransmitted() bool { return r.transmissions > 1 }
 func (r *record) span() seq.Range     { return seq.Range{Start: r.start, End: r.end()} }
 
-// list is a doubly linked list of records in the ring. first and last are valid only if n > 0; for sacked records only
-// n and bytes are.
+// list is a doubly linked list of records in the ring. first and last are valid only if n > 0; the list of place sacked
+// uses only n and bytes.
 type list struct {
 	first, last uint32
 	n           int

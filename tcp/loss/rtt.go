@@ -53,7 +53,7 @@ func (e *estimator) sample(r tick.Duration, una, nxt seq.Num) {
 		e.update(r, una, nxt)
 	}
 	if e.spurious && e.newData.Less(una) {
-		// RFC 4015, step 11: a delay spike may be the new normal.
+		// RFC 4015, step 11: the delay that made the timeout spurious may last.
 		e.spurious = false
 		e.s8 = max(e.s8, r<<3)
 		e.var4 = max(e.var4, r<<1)

@@ -20,7 +20,7 @@ type path struct {
 	loss    float64 // share of segments lost at random
 	ackLoss float64
 	reorder float64       // share of segments delayed by late
-	late    tick.Duration // their extra delay
+	late    tick.Duration // extra delay of these segments
 	dup     float64
 }
 

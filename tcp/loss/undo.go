@@ -9,7 +9,7 @@ import (
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	bytes  int     // retransmitted since then, or before as a tail loss probe, and not reported as duplicates
+	bytes  int     // bytes retransmitted since then, or before as a tail loss probe, and not reported as duplicates
 	resent bool    // bytes were retransmitted since then
 	// eifel reports that RFC 3522 can still decide: when recovery began, the head had been sent only once, and no
 	// acknowledgement of new data has arrived since.
@@ -66,9 +66,9 @@ func (f *frto) enterRecovery(on bool, nxt seq.Num) {
 	}
 }
 
-// onResent records the retransmission of a record with this end, or of a part of it. If it is the head, step 2 begins.
-// If the window has room for a second record, its retransmission ends F-RTO: an acknowledgement of it would look like
-// that of its original.
+// onResent records the retransmission of the record that ends at end, or of a part of it. If it is the head, step 2
+// begins. If the window has room for a second record, its retransmission ends F-RTO: an acknowledgement of it would
+// look like that of its original.
 func (f *frto) onResent(end seq.Num) {
 	switch {
 	case f.step == frtoHead:
