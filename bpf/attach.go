@@ -221,12 +221,13 @@ func (s *Steering) Reattach() (bool, error) {
 	return err == nil, err
 }
 
-// Detach removes the program from its interface, so that every frame goes to the kernel. Claims, sockets and counters
-// are kept, and [Steering.Attach] may follow. Without an attachment Detach does nothing.
+// Detach removes the program from its interface, so that every frame goes to the kernel, and undoes
+// [Steering.HoldResets]. Claims, sockets and counters are kept, and [Steering.Attach] may follow. Without an attachment
+// Detach does nothing.
 func (s *Steering) Detach() error {
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
-	return s.detach()
+	return errors.Join(s.detach(), s.releaseResets())
 }
 
 // detach is Detach with the lock held.

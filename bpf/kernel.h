@@ -32,6 +32,16 @@ struct xdp_md {
 	__u32 egress_ifindex;
 };
 
+enum tc_action { TC_NEXT = -1, TC_DROP = 2 }; /* TCX_NEXT, TCX_DROP: Linux 6.6 */
+
+/* The context of a program on sent packets, up to data_end. data is at the Ethernet header. */
+struct __sk_buff {
+	__u32 len, pkt_type, mark, queue_mapping, protocol;
+	__u32 vlan_present, vlan_tci, vlan_proto; /* of a tag that is not in the data */
+	__u32 priority, ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid;
+	__u32 data, data_end;
+};
+
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,

@@ -685,3 +685,48 @@ int xwarp_steer(struct xdp_md *ctx)
 	count(&counters, o);
 	return action;
 }
+
+// reset_at returns the TCP header at off if the packet is a reset, or 0.
+static inline_always struct tcp *reset_at(const struct __sk_buff *skb, __u32 off)
+{
+	struct tcp *tcp = (void *)(long)skb->data + off;
+	if ((void *)(tcp + 1) > (void *)(long)skb->data_end)
+		return 0;
+	return tcp->flags & TCP_RST ? tcp : 0;
+}
+
+// xwarp_hold_reset drops resets of this host's kernel that answer claimed segments. It runs on the packets that the kernel sends
+// on a bond: until a new member has xwarp_steer, the kernel receives the member's frames. The peer retransmits them. The engine's
+// own resets do not pass here.
+SEC("tc")
+int xwarp_hold_reset(struct __sk_buff *skb)
+{
+	struct frame f = {.vlan = skb->vlan_present ? skb->vlan_tci & VLAN_ID : 0};
+	__u32 off = sizeof(struct ethernet);
+	struct address local, remote;
+	struct tcp *tcp;
+
+	struct ipv4 *ip = (void *)(long)skb->data + off;
+	struct ipv6 *ip6 = (void *)ip;
+	if (skb->protocol == be16(ETHERTYPE_IPV4)) {
+		if ((void *)(ip + 1) > (void *)(long)skb->data_end || ip->protocol != PROTO_TCP)
+			return TC_NEXT;
+		tcp = reset_at(skb, off + (ip->version_ihl & 0xf) * 4);
+		map_ipv4(&local, ip->src);
+		map_ipv4(&remote, ip->dst);
+	} else if (skb->protocol == be16(ETHERTYPE_IPV6)) {
+		if ((void *)(ip6 + 1) > (void *)(long)skb->data_end || ip6->next != PROTO_TCP)
+			return TC_NEXT;
+		tcp = reset_at(skb, off + sizeof(*ip6));
+		local = ip6->src;
+		remote = ip6->dst;
+	} else {
+		return TC_NEXT;
+	}
+	if (!tcp)
+		return TC_NEXT;
+	struct ports reversed = {.src = tcp->port.dst, .dst = tcp->port.src};
+	if (find_flow(&f, &local, &remote, reversed) || find_listener(&f, &local, reversed.dst) == OUTCOME_LISTENER)
+		return TC_DROP;
+	return TC_NEXT;
+}

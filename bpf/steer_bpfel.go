@@ -144,23 +144,24 @@ type steerSettings struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	steerMapAdmittedSyns   = "admitted_syns"
-	steerMapCounters       = "counters"
-	steerMapFlows          = "flows"
-	steerMapFragments      = "fragments"
-	steerMapListenerCache  = "listener_cache"
-	steerMapListenerLimits = "listener_limits"
-	steerMapListeners      = "listeners"
-	steerMapLocalPrefixes  = "local_prefixes"
-	steerMapMustProtect    = "must_protect"
-	steerMapNoSocketDrops  = "no_socket_drops"
-	steerMapPeers          = "peers"
-	steerMapRecentSyns     = "recent_syns"
-	steerMapSas            = "sas"
-	steerMapSettings       = "settings"
-	steerMapSockets        = "sockets"
-	steerProgXwarpSteer    = "xwarp_steer"
-	steerVarInDispatcher   = "in_dispatcher"
+	steerMapAdmittedSyns    = "admitted_syns"
+	steerMapCounters        = "counters"
+	steerMapFlows           = "flows"
+	steerMapFragments       = "fragments"
+	steerMapListenerCache   = "listener_cache"
+	steerMapListenerLimits  = "listener_limits"
+	steerMapListeners       = "listeners"
+	steerMapLocalPrefixes   = "local_prefixes"
+	steerMapMustProtect     = "must_protect"
+	steerMapNoSocketDrops   = "no_socket_drops"
+	steerMapPeers           = "peers"
+	steerMapRecentSyns      = "recent_syns"
+	steerMapSas             = "sas"
+	steerMapSettings        = "settings"
+	steerMapSockets         = "sockets"
+	steerProgXwarpHoldReset = "xwarp_hold_reset"
+	steerProgXwarpSteer     = "xwarp_steer"
+	steerVarInDispatcher    = "in_dispatcher"
 )
 
 // loadSteer returns the embedded CollectionSpec for steer.
@@ -205,7 +206,8 @@ type steerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerProgramSpecs struct {
-	XwarpSteer *ebpf.ProgramSpec `ebpf:"xwarp_steer"`
+	XwarpHoldReset *ebpf.ProgramSpec `ebpf:"xwarp_hold_reset"`
+	XwarpSteer     *ebpf.ProgramSpec `ebpf:"xwarp_steer"`
 }
 
 // steerMapSpecs contains maps before they are loaded into the kernel.
@@ -304,11 +306,13 @@ type steerVariables struct {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerPrograms struct {
-	XwarpSteer *ebpf.Program `ebpf:"xwarp_steer"`
+	XwarpHoldReset *ebpf.Program `ebpf:"xwarp_hold_reset"`
+	XwarpSteer     *ebpf.Program `ebpf:"xwarp_steer"`
 }
 
 func (p *steerPrograms) Close() error {
 	return _SteerClose(
+		p.XwarpHoldReset,
 		p.XwarpSteer,
 	)
 }

@@ -55,6 +55,7 @@ type Steering struct {
 	link      link.Link              // nil when not attached, or in a dispatcher
 	member    *dispatcher.Membership // nil when not in a dispatcher
 	att       Attachment             // the latest one; zero after Detach
+	resets    link.Link              // of HoldResets, or nil
 
 	mu         sync.Mutex // guards the claims and settings of all VLANs
 	generation uint32     // the latest of all VLANs
