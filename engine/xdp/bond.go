@@ -104,7 +104,7 @@ func (t *trunk) attach(nic netlink.Link) (err error) {
 		}
 		t.warnOfMTU(&info, s)
 	}
-	return nil
+	return t.steer.HoldResets(t.att.Ifindex)
 }
 
 func (t *trunk) attachMember(info bond.Member) (*member, error) {
@@ -354,7 +354,7 @@ func (t *trunk) detach() error {
 	}
 	t.bond.mu.Lock()
 	defer t.bond.mu.Unlock()
-	var errs []error
+	errs := []error{t.steer.Detach()}
 	for _, m := range t.bond.members {
 		errs = append(errs, m.steer.Detach())
 	}

@@ -6,6 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,7 +53,6 @@ func newBondNet(t *testing.T) *bondNet {
 	if err := tn.A.Netlink().LinkAdd(second); err != nil {
 		t.Fatal(err)
 	}
-	macs := map[*topo.Host]net.HardwareAddr{tn.A: {2, 2, 0, 0, 0, 1}, tn.B: {2, 2, 0, 0, 0, 2}}
 	for h, other := range map[*topo.Host]*topo.Host{tn.A: tn.B, tn.B: tn.A} {
 		nl := h.Netlink()
 		nic, err := nl.LinkByName("eth1")
@@ -57,13 +60,13 @@ func newBondNet(t *testing.T) *bondNet {
 			t.Fatal(err)
 		}
 		b := &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_PRIVATE, LinkAttrs: netlink.LinkAttrs{
-			Name: "bond0", Index: 100 + int(macs[h][5]), ParentIndex: h.Link.Index,
-			HardwareAddr: macs[h]}}
+			Name: "bond0", Index: 100 + int(n.mac(h)[5]), ParentIndex: h.Link.Index,
+			HardwareAddr: n.mac(h)}}
 		err = errors.Join(nl.LinkSetUp(nic), nl.LinkAdd(b), nl.LinkSetUp(b),
 			nl.AddrAdd(b, &netlink.Addr{IPNet: &net.IPNet{IP: n.addr(h).AsSlice(),
 				Mask: net.CIDRMask(24, 32)}}),
 			nl.NeighSet(&netlink.Neigh{LinkIndex: b.Index, State: netlink.NUD_PERMANENT,
-				IP: n.addr(other).AsSlice(), HardwareAddr: macs[other]}))
+				IP: n.addr(other).AsSlice(), HardwareAddr: n.mac(other)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,6 +85,11 @@ func newBondNet(t *testing.T) *bondNet {
 		return &s, nil
 	}))
 	return n
+}
+
+// mac returns the address of a host's bond.
+func (n *bondNet) mac(h *topo.Host) net.HardwareAddr {
+	return net.HardwareAddr{2, 2, 0, 0, 0, n.addr(h).As4()[3]}
 }
 
 func (n *bondNet) addr(h *topo.Host) netip.Addr {
@@ -236,6 +244,55 @@ func TestBondMembersChange(t *testing.T) {
 	wait("eth0", true)
 	wait("eth1", true)
 	verbstest.Exercise(t, ea, eb)
+}
+
+// TestBondLateMember: a connection survives frames that arrive on a member before it has the program. The host's kernel
+// knows no socket for them.
+func TestBondLateMember(t *testing.T) {
+	n := newBondNet(t)
+	members := n.state[n.index[n.A]].Members
+	n.set(n.A, nil, func(s *bond.State) { s.Members = members[:1] })
+	nl := n.A.Netlink()
+	late, err := nl.LinkByIndex(members[1].Ifindex)
+	if err == nil { // members have the address of their bond
+		err = nl.LinkSetHardwareAddr(late, n.mac(n.A))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := n.open(n.A), n.open(n.B)
+	ea, eb := n.connect(a, b)
+	verbstest.Exercise(t, ea, eb)
+	n.sendOn(n.B, b, 1)
+	joined := make(chan struct{})
+	time.AfterFunc(500*time.Millisecond, func() {
+		defer close(joined)
+		n.set(n.A, a, func(s *bond.State) { s.Members = members })
+	})
+	verbstest.Exercise(t, ea, eb)
+	<-joined
+	if n.resets(n.A) == 0 {
+		t.Error("the kernel saw no frame of the connection")
+	}
+}
+
+// resets returns the number of resets that the kernel of a host sent.
+func (n *bondNet) resets(h *topo.Host) (sent int) {
+	n.t.Helper()
+	err := h.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/snmp")
+		lines := regexp.MustCompile("(?m)^Tcp: (.*)$").FindAllSubmatch(text, -1)
+		if err != nil || len(lines) != 2 {
+			return fmt.Errorf("%w: %s", err, text)
+		}
+		names, values := strings.Fields(string(lines[0][1])), strings.Fields(string(lines[1][1]))
+		sent, err = strconv.Atoi(values[slices.Index(names, "OutRsts")])
+		return err
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return sent
 }
 
 // TestBondRefused: bonds that the engine cannot serve are refused, or get generic XDP of their own. The message names
