@@ -74,8 +74,8 @@ const (
 	tcDrop = 2
 )
 
-// TestHoldResets: while resets are held on an interface, the kernel does not answer segments to claimed ports there. Other
-// ports answer.
+// TestHoldResets: while resets are held on an interface, the kernel does not answer segments to claimed ports there.
+// Other ports answer.
 func TestHoldResets(t *testing.T) {
 	l := newLab(t)
 	s := load(t, Options{})
@@ -96,8 +96,8 @@ func TestHoldResets(t *testing.T) {
 	wantError(t, s.HoldResets(l.ifindex()), ErrClosed)
 }
 
-// TestHoldResetsInVLAN: the VLAN counts also if the tag is not in the packet. A program before pushes one, as a VLAN does,
-// and one behind pops it.
+// TestHoldResetsInVLAN: the VLAN counts also if the tag is not in the packet. A program before pushes one, as a VLAN
+// does, and one behind pops it.
 func TestHoldResetsInVLAN(t *testing.T) {
 	l := newLab(t)
 	s := load(t, Options{})

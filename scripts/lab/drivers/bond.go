@@ -8,7 +8,6 @@ import (
 
 	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
-	"xwarp/scripts/lab/output"
 )
 
 // bondDevice has both cards of a host.
@@ -89,9 +88,11 @@ func bondBW(options string) func(*rig, string) (string, error) {
 // failovers is the number of times that a link fails during one copy.
 const failovers = 20
 
-// slowBond is a cable on which a copy outlasts all events. Its queue is short, so that it is empty before a member
-// returns.
-var slowBond = impair.Config{Rate: 32e4, Queue: 20 << 10}
+// slowBond is a cable on which a copy of slowBondSize MiB takes more than two minutes, and so outlasts all events. Its
+// queue is short, so that it is empty before a member returns.
+var slowBond = impair.Config{Rate: 2e6, Queue: 20 << 10}
+
+const slowBondSize = 32
 
 // bondFailovers copies over one connection while the links of a bond fail in turn, and compares the data.
 func bondFailovers(options string) func(*rig, string) (string, error) {
@@ -137,59 +138,60 @@ func bondMembers(options string) func(*rig, string) (string, error) {
 	}
 }
 
-// bondUnderWay is how many frames prove that a copy over slowBond moves data.
-const bondUnderWay = 50
-
-// duringBondCopy runs f during one copy over slow cables, and compares the data afterwards.
+// duringBondCopy runs f during one copy over slow cables, and compares the data afterwards. The result has the number
+// of resets that the hosts' kernels sent meanwhile.
 func (r *rig) duringBondCopy(mode string, f func() error) (text string, err error) {
 	heal := func() error { return errors.Join(r.cable.heal(), r.spare.heal()) }
 	defer heal()
-	if err := errors.Join(r.cable.mistreat(slowBond), r.spare.mistreat(slowBond)); err != nil {
+	if err := r.fill(slowBondSize); err != nil {
 		return "", err
 	}
-	s, err := r.startServer(mode)
+	defer func() { err = errors.Join(err, r.fill(r.size)) }()
+	before, err := r.kernelResets()
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, s.terminate()) }()
-	type end struct {
-		moved output.Moved
-		err   error
+	c, err := r.slowCopy(mode, slowBond, r.cable, r.spare)
+	if err != nil {
+		return "", err
 	}
-	done := make(chan end, 1)
-	go func() {
-		to, err := r.copyTo(mode)
-		done <- end{to, err}
-	}()
-	frames := func() uint64 {
-		return r.cable.relay.Counters(relay.AToB).Out + r.spare.relay.Counters(relay.AToB).Out
-	}
-	begin, moves := frames(), false
-	for deadline := time.Now().Add(patience); !moves && time.Now().Before(deadline); {
-		time.Sleep(50 * time.Millisecond)
-		moves = frames() > begin+bondUnderWay
-	}
-	failure := errors.New("the copy does not begin")
-	if moves {
-		failure = f()
-	}
+	defer func() { err = errors.Join(err, c.terminate()) }()
+	failure := f()
 	select {
-	case e := <-done:
-		return "", errors.Join(errors.New("the copy ended before the last event"), e.err, failure)
+	case <-c.done:
+		return "", errors.Join(errors.New("the copy ended before the last event"), c.err, failure)
 	default:
 	}
 	if err := heal(); err != nil {
 		return "", err
 	}
-	e := <-done
-	if err := errors.Join(failure, e.err); err != nil {
-		return "", err
+	_, err = c.wait()
+	after, counted := r.kernelResets()
+	resets := fmt.Sprintf("%d and %d resets of the kernels", after[0]-before[0],
+		after[1]-before[1])
+	if err := errors.Join(failure, err, counted); err != nil {
+		return "", fmt.Errorf("%w, %s", err, resets)
 	}
 	if _, err := r.copyFrom(mode); err != nil {
 		return "", fmt.Errorf("the copy back: %w", err)
 	}
-	return fmt.Sprintf("%s %s, one connection, in %.0f s", s.how.XDPMode, s.how.Copy,
-		e.moved.Seconds), nil
+	return fmt.Sprintf("%s %s, one connection, in %.0f s, %s held", c.how.XDPMode, c.how.Copy,
+		c.moved.Seconds, resets), nil
+}
+
+// kernelResets returns the number of TCP resets that each host's kernel has sent.
+func (r *rig) kernelResets() (n [2]int, err error) {
+	for i, h := range []string{hostA, hostB} {
+		out, err := r.runScript(in(h, "nstat -asz TcpOutRsts"), patience)
+		if err != nil {
+			return n, err
+		}
+		_, counter, _ := strings.Cut(out, "TcpOutRsts")
+		if _, err := fmt.Sscan(counter, &n[i]); err != nil {
+			return n, fmt.Errorf("nstat printed %q: %w", out, err)
+		}
+	}
+	return n, nil
 }
 
 // bondSpreads sends over several connections and counts the frames of each member.

@@ -40,14 +40,14 @@ var slow = impair.Config{Rate: 4e6}
 func during(e event) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
 		defer r.cable.heal()
-		s, wait, err := r.slowCopy(mode)
+		c, err := r.slowCopy(mode, slow, r.cable)
 		if err != nil {
 			return "", err
 		}
-		defer func() { err = errors.Join(err, s.terminate(), r.after(e)) }()
+		defer func() { err = errors.Join(err, c.terminate(), r.after(e)) }()
 		refused := e.do(r)
 		bypassed := r.bypassed()
-		took, err := wait()
+		took, err := c.wait()
 		if err != nil {
 			return "", errors.Join(refused, bypassed, err)
 		}
@@ -102,35 +102,55 @@ func (r *rig) after(e event) error {
 	return r.reachable()
 }
 
-// slowCopy starts a copy to a server of its own over a slow cable and returns once data moves. The returned function
-// waits for the copy's end.
-func (r *rig) slowCopy(mode string) (s *server, wait func() (output.Moved, error), err error) {
-	if err := r.cable.mistreat(slow); err != nil {
-		return nil, nil, err
+// copying is a copy that moves data, and its server.
+type copying struct {
+	*server
+	done  chan struct{} // closed when the copy has ended; before what follows
+	moved output.Moved
+	err   error
+}
+
+// wait waits for the end of the copy.
+func (c *copying) wait() (output.Moved, error) {
+	<-c.done
+	return c.moved, c.err
+}
+
+// slowCopy impairs cables, starts a copy to a server of its own, and returns once data moves.
+func (r *rig) slowCopy(mode string, damage impair.Config, cables ...*cable) (*copying, error) {
+	frames := func() (n uint64) {
+		for _, c := range cables {
+			n += c.relay.Counters(relay.AToB).Out
+		}
+		return n
 	}
-	if s, err = r.startServer(mode); err != nil {
-		return nil, nil, r.expect(mode, 1500, err)
+	for _, c := range cables {
+		if err := c.mistreat(damage); err != nil {
+			return nil, err
+		}
 	}
-	var to output.Moved
-	var failure error
-	done := make(chan struct{})
-	begin := r.cable.relay.Counters(relay.AToB).Out
+	s, err := r.startServer(mode)
+	if err != nil {
+		return nil, r.expect(mode, 1500, err)
+	}
+	c := &copying{server: s, done: make(chan struct{})}
+	begin := frames()
 	go func() {
-		defer close(done)
-		to, failure = r.copyTo(mode)
+		defer close(c.done)
+		c.moved, c.err = r.copyTo(mode)
 	}()
-	for end := time.Now().Add(patience); r.cable.relay.Counters(relay.AToB).Out < begin+underWay; {
+	for end := time.Now().Add(patience); frames() < begin+underWay; {
 		select {
-		case <-done:
-			err = fmt.Errorf("the copy ended before anything happened: %w", failure)
-			return nil, nil, errors.Join(err, s.terminate())
+		case <-c.done:
+			err = fmt.Errorf("the copy ended before anything happened: %w", c.err)
+			return nil, errors.Join(err, s.terminate())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return nil, nil, errors.Join(errors.New("the copy does not begin"), s.terminate())
+			return nil, errors.Join(errors.New("the copy does not begin"), s.terminate())
 		}
 	}
-	return s, func() (output.Moved, error) { <-done; return to, failure }, nil
+	return c, nil
 }
 
 func linkDown(host string) func(*rig) error {
@@ -176,7 +196,7 @@ func standStill(r *rig) error { return r.m.Pause(10 * time.Second) }
 // that says so; later commands must work.
 func rebind(r *rig, mode string) (string, error) {
 	defer r.cable.heal()
-	s, wait, err := r.slowCopy(mode)
+	c, err := r.slowCopy(mode, slow, r.cable)
 	if err != nil {
 		return "", err
 	}
@@ -191,9 +211,9 @@ func rebind(r *rig, mode string) (string, error) {
 		" >$driver/unbind"); err != nil {
 		return "", err
 	}
-	_, failure := wait()
+	_, failure := c.wait()
 	noticed := time.Since(begin)
-	ended := s.terminate()
+	ended := c.terminate()
 	if err := r.do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
 		return "", err
 	}

@@ -151,8 +151,8 @@ func bootRig(ctx context.Context, k kind, o *options, log io.Writer) (r *rig, er
 		begin := time.Now()
 		if r, err = newRig(ctx, k, o.share, log); err == nil {
 			fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
-			r.soak = o.soak
-			return r, r.do(fmt.Sprintf("head -c %dM /dev/urandom > %s", o.size, payload))
+			r.soak, r.size = o.soak, o.size
+			return r, r.fill(o.size)
 		}
 		fmt.Fprintf(log, "%v\n", err)
 		if ctx.Err() != nil {

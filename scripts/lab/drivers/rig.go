@@ -35,6 +35,7 @@ type rig struct {
 	mtu   int
 	log   io.Writer
 	soak  time.Duration
+	size  int // MiB of the payload
 
 	daemons bool // each host has an xwarpd, which transfers go through
 }
@@ -125,6 +126,11 @@ func (r *rig) setMTU(mtu int) error {
 	}
 	r.mtu = mtu
 	return r.reachable()
+}
+
+// fill makes a payload of a number of MiB.
+func (r *rig) fill(size int) error {
+	return r.do(fmt.Sprintf("head -c %dM /dev/urandom > %s", size, payload))
 }
 
 // do runs a script that must succeed.
