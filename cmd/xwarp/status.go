@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"net/netip"
 	"strings"
@@ -62,6 +63,10 @@ func writeStatus(w io.Writer, s *control.Status) error {
 		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))
+		if len(d.Members) > 0 {
+			plain.Fprintf(w, "  members %s; sends on %s\n", strings.Join(d.Members, ", "),
+				cmp.Or(strings.Join(d.Senders, ", "), "none"))
+		}
 		if d.Link != "" && d.Link != control.LinkUp || !d.Since.IsZero() || d.Reopened > 0 {
 			plain.Fprintf(w, "  link %s", d.Link)
 			if !d.Since.IsZero() {

@@ -282,6 +282,20 @@ func isMember(s *bond.State, ifindex int) bool {
 	return slices.ContainsFunc(s.Members, func(m bond.Member) bool { return m.Ifindex == ifindex })
 }
 
+// memberNames returns the names of a bond's members, and of those on which it sends.
+func (t *trunk) memberNames() (members, senders []string) {
+	if t.bond == nil {
+		return nil, nil
+	}
+	for _, m := range t.bond.state.Load().Members {
+		members = append(members, m.Name)
+		if m.Sends {
+			senders = append(senders, m.Name)
+		}
+	}
+	return members, senders
+}
+
 // useSenders tells all threads on which members to send.
 func (t *trunk) useSenders() {
 	for _, th := range t.allThreads() {

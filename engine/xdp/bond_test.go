@@ -190,6 +190,10 @@ func TestBondFailover(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // the last change has reached the threads
 	before := [2]uint64{n.received("eth0"), n.received("eth1")}
 	verbstest.Exercise(t, ea, eb)
+	if v := a.Transport(); !slices.Equal(v.Members, []string{"eth0", "eth1"}) ||
+		!slices.Equal(v.Senders, []string{"eth0"}) {
+		t.Errorf("members %v, senders %v", v.Members, v.Senders)
+	}
 	if n.received("eth0") == before[0] || n.received("eth1") > before[1]+2 {
 		t.Errorf("the active member carried %d packets, the other %d",
 			n.received("eth0")-before[0], n.received("eth1")-before[1])

@@ -318,9 +318,10 @@ func (x *driver) Describe() verbs.Transport {
 	if x.vlan != 0 {
 		trunk = x.linkName()
 	}
+	members, senders := x.trunk.memberNames()
 	return verbs.Transport{
-		Name: "xdp", Interface: x.ifname(), Ifindex: x.ifindex, XDPMode: x.att.Mode.String(),
-		Beside:   x.att.Beside,
+		Name: "xdp", Interface: x.ifname(), Ifindex: x.ifindex, Members: members,
+		Senders: senders, XDPMode: x.att.Mode.String(), Beside: x.att.Beside,
 		Transmit: string(x.cfg.Transmit), Way: x.way(), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
 		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: cmp.Or(x.noTrunk, x.att.NativeErr),

@@ -105,8 +105,8 @@ type settings map[string]string
 var checks = []*check{
 	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck,
 	&genericCheck, &copyCheck,
-	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &steeringCheck, &channelCheck,
-	&rssCheck, &ringCheck,
+	&interfaceCheck, &bondCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &steeringCheck,
+	&channelCheck, &rssCheck, &ringCheck,
 	&lroCheck, &groCheck, &mergeCheck, &transmitCheck,
 	&vlanCheck, &firewallCheck, &ipsecKernelCheck, &ipsecDaemonCheck, &ipsecTableCheck,
 	&busyPollCheck, &numaCheck, &portCheck,

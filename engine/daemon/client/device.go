@@ -432,7 +432,7 @@ func (d *Device) Transport() verbs.Transport {
 	i := &d.info
 	t := verbs.Transport{
 		Name: i.Transport, Daemon: true, Interface: i.Interface, Ifindex: i.Ifindex,
-		Trunk: i.Trunk, VLAN: i.VLAN,
+		Trunk: i.Trunk, VLAN: i.VLAN, Members: i.Members, Senders: i.Senders,
 		XDPMode: i.XDPMode, Beside: i.Beside, Transmit: i.Transmit, Way: i.Way,
 		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 		BusyPoll: i.BusyPoll,

@@ -83,9 +83,9 @@ func (d *Device) mode() control.DeviceMode {
 	t := d.Core.Transport()
 	return control.DeviceMode{
 		Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex,
-		Trunk: t.Trunk, VLAN: t.VLAN, XDPMode: t.XDPMode, Beside: t.Beside,
-		Transmit: t.Transmit, Way: t.Way, Copy: t.Copy, Segments: t.Segments,
-		MTU: t.MTU, Queues: t.Queues,
+		Trunk: t.Trunk, VLAN: t.VLAN, Members: t.Members, Senders: t.Senders,
+		XDPMode: t.XDPMode, Beside: t.Beside, Transmit: t.Transmit, Way: t.Way, Copy: t.Copy,
+		Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
 		BusyPoll: t.BusyPoll,
 	}

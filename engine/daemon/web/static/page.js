@@ -184,6 +184,7 @@ function showDevices() {
     const how = [d.transport, d.vlan && `VLAN ${d.vlan} on ${d.trunk}`, d.xdp_mode, d.copy, d.mtu && `MTU ${d.mtu}`, d.queues && plural(d.queues, "queue")].filter(Boolean);
     const item = node("div", "item", node("b", "", d.device), node("p", "", how.join(", ")));
     if (d.addresses?.length) item.append(node("p", "", `addresses ${d.addresses.join(", ")}`));
+    if (d.members) item.append(node("p", d.senders ? "" : "bad", `members ${d.members.join(", ")}; sends on ${(d.senders || ["none"]).join(", ")}`));
     if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
     for (const c of d.dropped || []) item.append(node("p", "bad", `${plural(c.frames, "frame")} dropped: ${c.cause}`));
     if (d.link && d.link !== "up") item.append(node("p", "warn", `link ${d.link}${d.link_since ? " since " + d.link_since : ""}`));
