@@ -138,6 +138,27 @@ func bondMembers(options string) func(*rig, string) (string, error) {
 	}
 }
 
+// bondModes copies over one connection while the bond gets other modes, also one that xwarp does not know, for which it
+// must leave its members.
+func bondModes(r *rig, mode string) (string, error) {
+	return withBond(r, activeBackup, func() (string, error) {
+		return r.duringBondCopy(mode, func() error {
+			for _, other := range []string{"balance-xor", "balance-rr", "active-backup"} {
+				if err := r.onBoth(fmt.Sprintf(`sh -e -c '
+for m in eth0 eth1; do ip link set $m nomaster; done
+ip link set bond0 down
+ip link set bond0 type bond mode %s
+for m in eth0 eth1; do ip link set $m master bond0; done
+ip link set bond0 up'`, other)); err != nil {
+					return err
+				}
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		})
+	})
+}
+
 // duringBondCopy runs f during one copy over slow cables, and compares the data afterwards. The result has the number
 // of resets that the hosts' kernels sent meanwhile.
 func (r *rig) duringBondCopy(mode string, f func() error) (text string, err error) {

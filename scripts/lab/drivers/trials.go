@@ -53,7 +53,8 @@ func trials() []trial {
 				run: bondSpreads(b.options)})
 		}
 	}
-	list = append(list, trial{what: "cp over a VLAN of a bond", run: bondVLAN},
+	list = append(list, trial{what: "during cp over a bond: other modes", run: bondModes},
+		trial{what: "cp over a VLAN of a bond", run: bondVLAN},
 		trial{what: "bonds that xwarp cannot use", run: bondRefusals})
 	for _, s := range onTop {
 		list = append(list, trial{what: s.what, run: on(s)})
