@@ -8,6 +8,7 @@ import (
 
 	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
+	"xwarp/scripts/lab/output"
 )
 
 // bondDevice has both cards of a host.
@@ -88,9 +89,9 @@ func bondBW(options string) func(*rig, string) (string, error) {
 // failovers is the number of times that a link fails during one copy.
 const failovers = 20
 
-// slowBond is a cable on which a copy of slowBondSize MiB takes more than two minutes, and so outlasts all events. Its
+// slowBond is a cable on which a copy of slowBondSize MiB takes more than four minutes, and so outlasts all events. Its
 // queue is short, so that it is empty before a member returns.
-var slowBond = impair.Config{Rate: 2e6, Queue: 20 << 10}
+var slowBond = impair.Config{Rate: 1e6, Queue: 20 << 10}
 
 const slowBondSize = 32
 
@@ -98,22 +99,70 @@ const slowBondSize = 32
 func bondFailovers(options string) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
 		return withBond(r, options, func() (string, error) {
-			return r.duringBondCopy(mode, func() error {
-				for i := range failovers {
-					link := []string{nic, secondNIC}[i%2]
-					if err := r.onBoth("ip link set " + link + " down"); err != nil {
-						return err
-					}
-					time.Sleep(700 * time.Millisecond)
-					if err := r.onBoth("ip link set " + link + " up"); err != nil {
-						return err
-					}
-					time.Sleep(700 * time.Millisecond)
-				}
-				return nil
-			})
+			return r.duringBondCopy(mode, r.failOver)
 		})
 	}
+}
+
+// failOver makes the links of a bond fail in turn.
+func (r *rig) failOver() error {
+	for i := range failovers {
+		link := []string{nic, secondNIC}[i%2]
+		if err := r.onBoth("ip link set " + link + " down"); err != nil {
+			return err
+		}
+		time.Sleep(700 * time.Millisecond)
+		if err := r.onBoth("ip link set " + link + " up"); err != nil {
+			return err
+		}
+		time.Sleep(700 * time.Millisecond)
+	}
+	return nil
+}
+
+// bondFio runs fio through an xwarpd on each host while the links of their bond fail in turn. The receiver verifies
+// each block.
+func bondFio(r *rig, mode string) (string, error) {
+	return withBond(r, activeBackup, func() (text string, err error) {
+		defer r.healBond()
+		for _, h := range []string{hostA, hostB} {
+			d, failure := r.startDaemon(h, mode, 0)
+			if failure != nil {
+				return "", failure
+			}
+			defer func() { err = errors.Join(err, d.terminate()) }()
+		}
+		job := func(host, flags string) string {
+			return in(host, fmt.Sprintf("env XWARP_SOCKET=%s%s %s run -- fio --name=x "+
+				"--ioengine=rdma --port=7501 --size=%dm --bs=64k --verify=crc32c %s",
+				daemonSocket, host, xwarp, slowBondSize, flags))
+		}
+		p, err := r.spawn(job(hostB, "--rw=read --iodepth=16 --verb=recv --verify_fatal=1"),
+			"Starting")
+		if err != nil {
+			return "", err
+		}
+		c := &copying{server: &server{r: r, p: p}}
+		err = r.do(fmt.Sprintf("for i in $(seq 60); do %s resource show listener --socket %s | "+
+			"grep -q 7501 && exit 0; sleep 1; done; exit 1", xwarp, daemonSocket+hostB))
+		if err == nil {
+			err = errors.Join(r.cable.mistreat(slowBond), r.spare.mistreat(slowBond))
+		}
+		if err == nil {
+			err = c.begin(func() (output.Moved, error) {
+				_, err := r.runScript(job(hostA, "--hostname="+addrB+
+					" --rw=write --iodepth=4 --verb=send --do_verify=0"), patience)
+				return output.Moved{}, err
+			}, r.cable, r.spare)
+		}
+		if err == nil {
+			text, err = r.outlast(c, r.failOver)
+		}
+		if err != nil {
+			return "", errors.Join(err, p.Kill())
+		}
+		return "every block verified, " + text, r.checkEnd(p)
+	})
 }
 
 // bondMembers copies over one connection while members leave the bond and come back.
@@ -159,45 +208,52 @@ ip link set bond0 up'`, other)); err != nil {
 	})
 }
 
-// duringBondCopy runs f during one copy over slow cables, and compares the data afterwards. The result has the number
-// of resets that the hosts' kernels sent meanwhile.
+// duringBondCopy runs f during one copy over slow cables, and compares the data afterwards.
 func (r *rig) duringBondCopy(mode string, f func() error) (text string, err error) {
-	heal := func() error { return errors.Join(r.cable.heal(), r.spare.heal()) }
-	defer heal()
+	defer r.healBond()
 	if err := r.fill(slowBondSize); err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, r.fill(r.size)) }()
-	before, err := r.kernelResets()
-	if err != nil {
-		return "", err
-	}
 	c, err := r.slowCopy(mode, slowBond, r.cable, r.spare)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, c.terminate()) }()
-	failure := f()
-	select {
-	case <-c.done:
-		return "", errors.Join(errors.New("the copy ended before the last event"), c.err, failure)
-	default:
-	}
-	if err := heal(); err != nil {
+	if text, err = r.outlast(c, f); err != nil {
 		return "", err
-	}
-	_, err = c.wait()
-	after, counted := r.kernelResets()
-	resets := fmt.Sprintf("%d and %d resets of the kernels", after[0]-before[0],
-		after[1]-before[1])
-	if err := errors.Join(failure, err, counted); err != nil {
-		return "", fmt.Errorf("%w, %s", err, resets)
 	}
 	if _, err := r.copyFrom(mode); err != nil {
 		return "", fmt.Errorf("the copy back: %w", err)
 	}
-	return fmt.Sprintf("%s %s, one connection, in %.0f s, %s held", c.how.XDPMode, c.how.Copy,
-		c.moved.Seconds, resets), nil
+	return fmt.Sprintf("%s %s, one connection, in %.0f s, %s", c.how.XDPMode, c.how.Copy,
+		c.moved.Seconds, text), nil
+}
+
+func (r *rig) healBond() error { return errors.Join(r.cable.heal(), r.spare.heal()) }
+
+// outlast runs f during a copy, which must outlast f, then heals the cables and waits for the end. The result has the
+// number of resets that the hosts' kernels sent meanwhile.
+func (r *rig) outlast(c *copying, f func() error) (text string, err error) {
+	before, err := r.kernelResets()
+	if err != nil {
+		return "", err
+	}
+	failure := f()
+	select {
+	case <-c.done:
+		failure = errors.Join(errors.New("the copy ended before the last event"), failure)
+	default:
+	}
+	healed := r.healBond()
+	_, err = c.wait()
+	after, counted := r.kernelResets()
+	text = fmt.Sprintf("%d and %d resets of the kernels held", after[0]-before[0],
+		after[1]-before[1])
+	if err := errors.Join(failure, err, healed, counted); err != nil {
+		return "", fmt.Errorf("%w, %s", err, text)
+	}
+	return text, nil
 }
 
 // kernelResets returns the number of TCP resets that each host's kernel has sent.

@@ -15,8 +15,8 @@ const (
 	daemonSocket = "/run/xwarpd-" // with a host's name behind it
 )
 
-// startDaemon starts an xwarpd that has a host's card, with rxFrames chunks for reception. Zero means the engine's
-// choice. more are lines of the interface's table.
+// startDaemon starts an xwarpd that has the rig's device on a host, with rxFrames chunks for reception. Zero means the
+// engine's choice. more are lines of the interface's table.
 func (r *rig) startDaemon(host, mode string, rxFrames int, more ...string) (*server, error) {
 	file := "/run/xwarpd-" + host + ".toml"
 	if err := r.do(fmt.Sprintf(`cat >%s <<-END
@@ -27,7 +27,7 @@ func (r *rig) startDaemon(host, mode string, rxFrames int, more ...string) (*ser
 	ring_mode = "%s"
 	rx_frames = %d
 	%s
-	END`, file, daemonSocket+host, nic, mode, rxFrames, strings.Join(more, "\n"))); err != nil {
+	END`, file, daemonSocket+host, r.dev, mode, rxFrames, strings.Join(more, "\n"))); err != nil {
 		return nil, err
 	}
 	p, err := r.spawn(in(host, daemon+" -config "+file), "listening on the operator socket")

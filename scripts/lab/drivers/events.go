@@ -118,12 +118,6 @@ func (c *copying) wait() (output.Moved, error) {
 
 // slowCopy impairs cables, starts a copy to a server of its own, and returns once data moves.
 func (r *rig) slowCopy(mode string, damage impair.Config, cables ...*cable) (*copying, error) {
-	frames := func() (n uint64) {
-		for _, c := range cables {
-			n += c.relay.Counters(relay.AToB).Out
-		}
-		return n
-	}
 	for _, c := range cables {
 		if err := c.mistreat(damage); err != nil {
 			return nil, err
@@ -133,24 +127,39 @@ func (r *rig) slowCopy(mode string, damage impair.Config, cables ...*cable) (*co
 	if err != nil {
 		return nil, r.expect(mode, 1500, err)
 	}
-	c := &copying{server: s, done: make(chan struct{})}
-	begin := frames()
+	c := &copying{server: s}
+	err = c.begin(func() (output.Moved, error) { return r.copyTo(mode) }, cables...)
+	if err != nil {
+		return nil, errors.Join(err, s.terminate())
+	}
+	return c, nil
+}
+
+// begin starts a copy, and returns once data moves over the cables.
+func (c *copying) begin(run func() (output.Moved, error), cables ...*cable) error {
+	frames := func() (n uint64) {
+		for _, c := range cables {
+			n += c.relay.Counters(relay.AToB).Out
+		}
+		return n
+	}
+	c.done = make(chan struct{})
+	before := frames()
 	go func() {
 		defer close(c.done)
-		c.moved, c.err = r.copyTo(mode)
+		c.moved, c.err = run()
 	}()
-	for end := time.Now().Add(patience); frames() < begin+underWay; {
+	for end := time.Now().Add(patience); frames() < before+underWay; {
 		select {
 		case <-c.done:
-			err = fmt.Errorf("the copy ended before anything happened: %w", c.err)
-			return nil, errors.Join(err, s.terminate())
+			return fmt.Errorf("the copy ended before anything happened: %w", c.err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return nil, errors.Join(errors.New("the copy does not begin"), s.terminate())
+			return errors.New("the copy does not begin")
 		}
 	}
-	return c, nil
+	return nil
 }
 
 func linkDown(host string) func(*rig) error {

@@ -54,6 +54,7 @@ func trials() []trial {
 		}
 	}
 	list = append(list, trial{what: "during cp over a bond: other modes", run: bondModes},
+		trial{what: "fio over a bond, 20 failovers", run: bondFio},
 		trial{what: "cp over a VLAN of a bond", run: bondVLAN},
 		trial{what: "bonds that xwarp cannot use", run: bondRefusals})
 	for _, s := range onTop {
