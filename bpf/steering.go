@@ -14,6 +14,9 @@
 // receive it, so it is dropped if its queue has no socket. A NIC that distributes traffic by ports delivers fragments
 // and ICMP errors to other queues than the segments of the flow: the workers pass such frames on.
 //
+// The kernel resets the connections of frames that it receives, such as those on a new member of a bond that has no
+// program yet. [Steering.HoldResets] drops these resets with a second program, on what an interface sends.
+//
 // The comment at the top of steer.c lists the traffic that the kernel does not see while the program is attached.
 package bpf
 
