@@ -60,7 +60,7 @@ func TestLimitsKeepTheStreamGoing(t *testing.T) {
 		g := newRig(t, f, sizes...)
 		g.init(ReceiverConfig{ReassemblyLimit: 16 << 10})
 		kept, err := g.try(g.stream[g.borders[1]:], g.borders[1])
-		if err != nil || kept != 16<<10-g.borders[1] { // the blocks that begin with the stream's
+		if err != nil || kept != 16<<10-g.borders[1] { // blocks from the start of the stream on
 			t.Fatalf("kept %d, %v", kept, err)
 		}
 		if g.r.Space() != 0 || g.r.Stats().LimitDrops != uint64(len(g.stream)-g.borders[1]-kept) {
@@ -102,7 +102,7 @@ func TestLimitsKeepTheStreamGoing(t *testing.T) {
 		if kept, err := b.try(b.stream[b.borders[1]:], b.borders[1]); kept != 0 || err != nil {
 			t.Fatalf("kept %d of a full pool, %v", kept, err)
 		}
-		// In order a part of an FPDU is kept all the same: otherwise nothing would ever move.
+		// In order a part of an FPDU is kept even so: otherwise the left edge would never move.
 		b.offer(0, 500)
 		b.offer(500, b.borders[1])
 		if len(b.sink.placed) != 1 {
@@ -204,7 +204,8 @@ func TestLimitsKeepTheStreamGoing(t *testing.T) {
 	})
 }
 
-// markerAfter returns where the first FPDU begins, not counting the first of all, in which a marker lies.
+// markerAfter returns where the first FPDU with a marker begins, not counting the first FPDU of the stream. It returns
+// 0 if there is none.
 func markerAfter(borders []int) int {
 	for i, b := range borders[1:] {
 		if b/MarkerInterval != borders[i]/MarkerInterval && i > 0 {

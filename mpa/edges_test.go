@@ -11,13 +11,13 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestFillSum: of bytes that a Sender does not have it says nothing, not even a sum; of others it gives the sum if it
-// made each FPDU whole, and with a CRC.
+// TestFillSum: FillSum fails, and gives no sum, if the Sender does not have all bytes of the range. Otherwise it gives
+// the sum if each FPDU is whole and has a CRC.
 func TestFillSum(t *testing.T) {
 	for _, c := range []struct {
 		noCRC      bool
 		at, n      int // the range, in a stream of four FPDUs of 508 bytes
-		room       int // more than n
+		room       int // bytes of dst beyond n
 		acked      int
 		summed, ok bool
 	}{
@@ -75,7 +75,7 @@ func (s *brokenSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	return s.logSink.Deliver(hdr, n)
 }
 
-// TestDeliverFails: nothing is delivered behind an FPDU that cannot be, and nothing more is taken, however FPDUs came.
+// TestDeliverFails: after an FPDU whose delivery fails nothing is delivered or kept, however the FPDUs arrived.
 func TestDeliverFails(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		for at := range 3 {
@@ -139,9 +139,9 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// TestReceiverWaitsForFreeRecords: held FPDUs find no free records, except the overdraft, when they are in order. Each
-// delivery lets more of them proceed. An error in the first of them ends the stream at once, an error in a later one
-// when it is reached. Advance returns both, and earlier FPDUs are delivered.
+// TestReceiverWaitsForFreeRecords: held FPDUs come in order while records are used up, so that only the overdraft of
+// them is placed at once. Each delivery lets more of them proceed. An error in the first of them ends the stream at
+// once, an error in a later one when it is reached. Advance returns both, and earlier FPDUs are delivered.
 func TestReceiverWaitsForFreeRecords(t *testing.T) {
 	const fpdus = overdraft + 6
 	sizes := make([]int, fpdus)
@@ -182,8 +182,8 @@ func TestReceiverWaitsForFreeRecords(t *testing.T) {
 	}
 }
 
-// TestTimeOutReportsHole: bytes that come behind a hole make the stream incomplete up to the last of them; it is the
-// hole that stays, and no FPDU can be blamed.
+// TestTimeOutReportsHole: Incomplete includes the bytes that arrive behind a hole. TimeOut reports the hole and blames
+// no FPDU.
 func TestTimeOutReportsHole(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100, 100, 100, 100)
 	g.offer(0, g.borders[1]+50)
@@ -230,7 +230,7 @@ func TestMarkerSearchEndsAtLargestFPDU(t *testing.T) {
 	}
 }
 
-// TestCounters gives each counter of a Receiver its reason.
+// TestCounters checks all counters of a Receiver after events of each kind.
 func TestCounters(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000, 1000, 1000, 1000, 1000, 1000)
 	b := g.borders
@@ -285,14 +285,14 @@ func TestCounters(t *testing.T) {
 	check("after the end")
 }
 
-// TestPackingNeedsRoomForMinMULPDU: an FPDU is packed behind another when there is room for MinMULPDU, and the source
-// is asked for none otherwise; one that waits goes as soon as exactly its room is there (RFC 5044, 4.5).
+// TestPackingNeedsRoomForMinMULPDU: another FPDU is packed only if there is room for one of MinMULPDU; otherwise the
+// source is not asked. A ULPDU that waits is sent as soon as the room is exactly enough (RFC 5044, 4.5).
 //
 //req:rfc5044-4.5-2
 func TestPackingNeedsRoomForMinMULPDU(t *testing.T) {
 	for _, c := range []struct {
 		markers           bool
-		room, fpdus, last int // the most that the source is asked for last
+		room, fpdus, last int // last is the limit that the source is asked for last
 	}{
 		{false, 108, 1, MinMULPDU}, {false, 108 + 135, 1, 234}, {false, 108 + 136, 2, 130},
 		{false, 108 + 140, 2, 134}, {false, 1460, 13, 158},

@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestPlacePanics: memory that cannot be accessed is a panic through Offer or Advance. No record and no block of the
-// pool is lost, whatever the FPDU was about to become.
+// TestPlacePanics: Place panics because memory cannot be accessed, and the panic passes through Offer or Advance. No
+// record and no block of the pool is lost, whichever way the FPDU arrives.
 func TestPlacePanics(t *testing.T) {
 	ways := map[string]func(g *rig, n int){
 		"aligned": func(g *rig, n int) { g.offer(g.borders[n], g.borders[n+1]) },

@@ -19,8 +19,8 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four bytes is aligned with the
-// start of the stream, so a marker never cuts a word.
+// An FPDU (RFC 5044, 4.1). Its words of four bytes, counted from the ULPDU_Length field, begin at multiples of four
+// bytes from the start of the stream. So a marker never cuts a word.
 //
 //	 0                   1                   2                   3
 //	+-------------------------------+-------------------------------+
@@ -44,9 +44,10 @@ type Framing struct {
 	CRC     bool // the CRC is computed and checked; its field always exists
 }
 
-// dynamicMULPDU returns the MULPDU, without its lower bound, of an FPDU that begins off bytes after the start of the
-// stream. It counts the markers that fall into room there instead of the most that can: the dynamic MULPDU of RFC 5044,
-// 4.5. An FPDU of this size fills its segment, unless that would end with a marker.
+// dynamicMULPDU returns the length of the largest ULPDU whose FPDU fits room bytes if it begins off bytes after the
+// start of the stream: the dynamic MULPDU of RFC 5044, 4.5. It counts the markers that fall into these bytes, not the
+// most that can. It does not apply the lower bound MinMULPDU. An FPDU of this size fills its segment, unless the
+// segment would end with a marker.
 func (f Framing) dynamicMULPDU(off uint32, room int) int {
 	n := room&^3 - (lengthLen + crcLen)
 	if f.Markers {
@@ -74,14 +75,16 @@ func (f Framing) Size(off uint64, n int) int {
 	return body + MarkerLen*markersIn(body-room)
 }
 
-// markersIn returns how many markers belong to body bytes that begin at a marker.
+// markersIn returns the number of markers among body bytes that begin where a marker belongs. It counts that marker.
+// body does not include the markers.
 func markersIn(body int) int {
 	const between = MarkerInterval - MarkerLen
 	return (body + between - 1) / between
 }
 
-// putHead writes the marker and length field in front of a ULPDU of n bytes. w is where the ULPDU begins, next where
-// the next marker belongs: len(dst) if there is none.
+// putHead writes the marker and length field in front of a ULPDU of n bytes. off is the stream offset of dst. w is the
+// index where the ULPDU begins, next the index of the next marker. next is len(dst) without markers, and may be beyond
+// dst.
 func (f Framing) putHead(dst []byte, off uint32, n int) (w, next int) {
 	next = len(dst)
 	if f.Markers {
@@ -94,15 +97,16 @@ func (f Framing) putHead(dst []byte, off uint32, n int) (w, next int) {
 	return w + lengthLen, next
 }
 
-// putTail writes pad and CRC, with a marker before either, behind the ULPDU up to the end of dst. crc and sum cover the
-// first done bytes. It returns the sum of all bytes.
+// putTail writes the pad from dst[w] on, a marker if one belongs in front of the CRC, and the CRC as the last bytes of
+// dst. next is the index of the next marker, length that of the length field. crc and sum cover dst[:done]. It returns
+// the sum of all bytes.
 func (f Framing) putTail(dst []byte, w, next, length, done int, crc uint32, sum uint64) uint64 {
 	if (w-length)&3 != 0 {
 		for ; (w-length)&3 != 0; w++ {
 			dst[w] = 0
 		}
 		if f.CRC {
-			// on its own: the bytes behind it must begin at an even place in the sum
+			// first up to the end of the pad: bytes that are added to sum must begin at an even index
 			crc, sum = checksum.Sum(dst[done:w], crc, sum)
 			done = w
 		}
@@ -117,7 +121,8 @@ func (f Framing) putTail(dst []byte, w, next, length, done int, crc uint32, sum 
 	return checksum.Add(sum, uint64(crc))
 }
 
-// putMarker writes a marker at w that points back to length, and returns the index behind it.
+// putMarker writes a marker at w, whose FPDU pointer is the distance to the length field at index length, and returns
+// the index behind it.
 func putMarker(dst []byte, w, length int) int {
 	binary.BigEndian.PutUint32(dst[w:], uint32(w-length))
 	return w + MarkerLen

@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// castagnoli is CRC32C as the standard library has it.
+// castagnoli is the CRC32C table of the standard library.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // memSource is a Source over ULPDUs in memory; it cuts none.
@@ -49,7 +49,8 @@ func (m *memSource) ReleaseULPDU(ref ulpdu.Ref) {
 	m.released++
 }
 
-// reference makes the FPDU of ulpdu at stream offset off word by word, as RFC 5044 4.1 to 4.4 say, and not as put does.
+// reference makes the FPDU of ulpdu at stream offset off word by word, as RFC 5044, 4.1 to 4.4, says, and not as
+// putFPDU does.
 func reference(f Framing, off int, ulpdu []byte) []byte {
 	body := binary.BigEndian.AppendUint16(nil, uint16(len(ulpdu)))
 	body = append(body, ulpdu...)
@@ -80,7 +81,7 @@ func reference(f Framing, off int, ulpdu []byte) []byte {
 	return out
 }
 
-// encode is the FPDU as the package makes it.
+// encode returns the FPDU that the package makes.
 func encode(f Framing, off int, payload []byte) []byte {
 	dst := make([]byte, f.Size(uint64(off), len(payload)))
 	f.putFPDU(dst, uint32(off), &memSource{ulpdus: [][]byte{payload}}, ulpdu.Ref{}, len(payload))
@@ -186,7 +187,7 @@ func TestVectors(t *testing.T) {
 			if got := reference(f, v.off, u); !bytes.Equal(got, want) {
 				t.Errorf("the reference of these tests is wrong\n got %x\nwant %x", got, want)
 			}
-			// The receiver takes it at the same place of the stream, behind a filler.
+			// The receiver accepts it at the same place of the stream, behind a filler.
 			sink := &logSink{}
 			var r Receiver
 			r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 77, sink)
@@ -222,7 +223,7 @@ func filler(f Framing, off int) []byte {
 	return nil
 }
 
-// TestSizes compares the sizes and bytes of put with the reference at all places between two markers.
+// TestSizes compares Size and the bytes of putFPDU with the reference at all places between two markers.
 //
 //req:rfc5044-4.1-2 rfc5044-4.3-2
 func TestSizes(t *testing.T) {
@@ -254,7 +255,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestMULPDU checks the formula of RFC 5044 4.5, that its FPDU always fits, and that hardly more would.
+// TestMULPDU checks the formula of RFC 5044 4.5, that its FPDU always fits, and that it leaves at most 7 bytes unused
+// where the most markers fall.
 //
 //req:rfc5044-3-3 rfc5044-4.5-1 rfc5044-4.5-2
 func TestMULPDU(t *testing.T) {
@@ -286,8 +288,8 @@ func TestMULPDU(t *testing.T) {
 	}
 }
 
-// TestDynamicMULPDU compares the longest ULPDU at a place of the stream with the longest whose FPDU fits
-// there, made byte by byte, and checks that nearly all segments of a long stream come out full.
+// TestDynamicMULPDU checks that the dynamic MULPDU is the longest ULPDU whose FPDU fits at each place of the stream,
+// and that nearly all segments of a long stream are full.
 //
 //req:rfc5044-4.5-1
 func TestDynamicMULPDU(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 // fuzzPool is used again and again, so that its slabs are not made for each input.
 var fuzzPool = NewPool(0, 0)
 
-// FuzzFPDU reads bytes as a stream in order: no panic, nothing placed whose FPDU does not encode to the same bytes.
+// FuzzFPDU reads bytes as a stream in order: nothing panics, each placed ULPDU fits into the input, and with a CRC and
+// no markers it has the bytes of the input.
 //
 //req:rfc5044-5.2-1
 func FuzzFPDU(f *testing.F) {
@@ -42,7 +43,7 @@ func FuzzFPDU(f *testing.F) {
 			if off+len(want) > len(b) {
 				t.Fatalf("an FPDU at %d of %d bytes, beyond the end at %d", off, len(want), len(b))
 			}
-			if crc && !markers { // pad and reserved bytes may be anything, but the ULPDU is where it is
+			if crc && !markers { // the pad may be anything, so only the ULPDU is compared
 				if !bytes.Equal(b[off+2:off+2+len(u)], u) {
 					t.Fatalf("FPDU at %d: wrong bytes", off)
 				}

@@ -13,11 +13,11 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// oneLevel makes the counters and the rest of ReceiverStats one list.
+// oneLevel removes the nesting of ReceiverCounters from a printed ReceiverStats.
 var oneLevel = strings.NewReplacer("ReceiverCounters:{", "", "} HeldBytes", " HeldBytes")
 
-// TestGolden compares what a Receiver keeps, counts and calls on its Sink with a golden file, for many segments and
-// errors. The results are the same if TCP knows the CRC32C of some segments, or has them in other pieces.
+// TestGolden compares what a Receiver keeps, counts and calls on its Sink with a hash, for many segments and errors.
+// The results are the same if Offer is given the CRC32C of some segments, or gets them in other pieces.
 func TestGolden(t *testing.T) {
 	const want = "5e38935b1c750638"
 	known := 0

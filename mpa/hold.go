@@ -8,14 +8,15 @@ import (
 
 // What a Receiver keeps until its FPDU is complete or delivered: bytes in blocks, and records of FPDUs.
 
-// hold is holdRange, and counts the bytes that found no room.
+// hold calls holdRange and counts the bytes that found no room as LimitDrops.
 func (r *Receiver) hold(from, to int64, overLimit bool) int64 {
 	n := r.holdRange(from, to, overLimit)
 	r.stats.LimitDrops += uint64(to - from - n)
 	return n
 }
 
-// holdRange stores the bytes [from, to) of the segment and returns how many found room.
+// holdRange stores the bytes [from, to) of the segment and returns how many found room. With overLimit the limits may
+// be exceeded.
 func (r *Receiver) holdRange(from, to int64, overLimit bool) (n int64) {
 	floor := r.inOrder.chainEnd
 	if !r.inOrder.records.empty() {
@@ -33,21 +34,22 @@ func (r *Receiver) holdRange(from, to int64, overLimit bool) (n int64) {
 	return n
 }
 
-// holdPartial holds the segment's bytes from at on, which begin inside or at the start of an incomplete FPDU.
+// holdPartial holds the segment's bytes from stream offset at on, which begin inside or at the start of an incomplete
+// FPDU.
 func (r *Receiver) holdPartial(at int64, overLimit bool) {
 	n := r.hold(at, r.seg.end, overLimit)
 	r.stats.HeldPartial += uint64(n)
 	r.seg.kept = at + n
 }
 
-// holdUnknown holds the segment's bytes from at on, in which no FPDU start is known.
+// holdUnknown holds the segment's bytes from stream offset at on, in which no FPDU start is known.
 func (r *Receiver) holdUnknown(at int64) {
 	r.seg.kept = at + r.hold(at, r.seg.end, false)
 	r.stats.HeldUnknown += uint64(r.seg.kept - at)
 }
 
 // holdFPDU holds the bytes of the FPDU in [start, end) that lie in the segment. It reports whether all found room;
-// otherwise it holds none.
+// otherwise it stores none of them.
 func (r *Receiver) holdFPDU(start, end int64) bool {
 	from, to := max(start, r.seg.start), min(end, r.seg.end)
 	n := r.holdRange(from, to, false)
@@ -68,8 +70,8 @@ func (r *Receiver) releaseFPDU(start, end int64) {
 	}
 }
 
-// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held, unless an error has ended
-// the stream. It also checks that the held bytes are those that belong to no placed FPDU.
+// Audit checks that each byte before sequence number to, up to which TCP acknowledges, has been placed or is held,
+// unless an error has ended the stream. It also checks that the held bytes are those that belong to no placed FPDU.
 func (r *Receiver) Audit(to seq.Num) error {
 	if r.err != nil {
 		return nil
@@ -135,7 +137,7 @@ func (r *Receiver) freeList(l *recordList) {
 // (k+1)*blockSize). Each byte is stored once and released once.
 type reassembly struct {
 	pool   *Pool
-	table  []int32 // power of two: the pool's block + 1 for stream block k at k&(len-1), 0 for none
+	table  []int32 // entry k&(len-1) is 1 + the pool's block of stream block k, or 0; len is a power of two
 	blocks int     // blocks in use
 	limit  int     // blocks
 	held   int     // bytes
@@ -180,7 +182,7 @@ func (m *reassembly) store(off int64, b []byte, floor int64, overLimit bool) int
 	return n
 }
 
-// growTable makes the table span the blocks from floor to k. It reports false if that is more than maxSpan.
+// growTable makes the table span the blocks from floor to k. It returns false if they have more than maxSpan bytes.
 func (m *reassembly) growTable(k, floor int64) bool {
 	span := k - floor + 1
 	if span <= int64(len(m.table)) {
@@ -201,7 +203,8 @@ func (m *reassembly) growTable(k, floor int64) bool {
 	return true
 }
 
-// at returns the bytes from off to the end of its block, or nil if that block holds nothing.
+// at returns the memory of the stream bytes from off to the end of off's block, or nil if no byte of that block is
+// held. Bytes in it that are not held have no meaning.
 func (m *reassembly) at(off int64) []byte {
 	if len(m.table) == 0 {
 		return nil
@@ -232,7 +235,7 @@ func (m *reassembly) release(from, to int64) {
 	}
 }
 
-// releaseAll releases everything.
+// releaseAll releases all held bytes and their blocks.
 func (m *reassembly) releaseAll() {
 	for i, s := range m.table {
 		if s != 0 {

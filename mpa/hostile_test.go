@@ -13,8 +13,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// lie changes markers or lengths in the FPDU b, which begins at stream offset off, and makes the CRC right
-// again, most times.
+// lie changes markers or lengths in the FPDU b, which begins at stream offset off, and makes the CRC right again in
+// three of four cases.
 func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 	at := 4 * rng.IntN(len(b)/4)
 	if m := int(firstMarker(int64(off))) - off; f.Markers && m < len(b) && rng.IntN(4) > 0 {
@@ -32,9 +32,9 @@ func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 	}
 }
 
-// TestHostileStream reads streams of a peer that lies about markers and lengths, with good CRCs, in any
-// order. A reader in order would get the same deliveries from the front of the stream; an error in
-// order is an error in any order; nothing is lost from the pool.
+// TestHostileStream reads streams of a peer that lies about markers and lengths, with good CRCs, in any order. It
+// compares them with a receiver that gets the stream in order: the deliveries are the same or fewer, an error there is
+// an error in any order, and nothing is lost from the pool.
 //
 //req:rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-8-3 rfc5044-8-5
 func TestHostileStream(t *testing.T) {
@@ -108,8 +108,7 @@ func TestHostileStream(t *testing.T) {
 	}
 }
 
-// TestImpossibleLength checks a ULPDU_Length above the maximum, and that overlapping offers of a careless
-// caller do no harm.
+// TestImpossibleLength checks a ULPDU_Length above the maximum.
 func TestImpossibleLength(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100)
 	bad := slices.Clone(g.stream)
@@ -128,6 +127,8 @@ func TestImpossibleLength(t *testing.T) {
 	}
 }
 
+// TestOverlap checks that overlapping offers of a careless caller do no harm.
+//
 //req:rfc5041-2.3-7
 func TestOverlap(t *testing.T) {
 	f := Framing{CRC: true}

@@ -81,7 +81,7 @@ func (l *loop) offer(at seq.Num, b []byte) bool {
 	return kept == len(b) && err == nil
 }
 
-// step is one segment in order.
+// step offers one segment in order.
 func (l *loop) step() bool {
 	b := l.next()
 	ok := l.offer(l.at, b)
@@ -89,7 +89,7 @@ func (l *loop) step() bool {
 	return l.r.Advance(l.at) == nil && ok
 }
 
-// swap is two segments in the wrong order.
+// swap offers two segments in the wrong order.
 func (l *loop) swap() bool {
 	a, b := l.next(), l.next()
 	ok := l.offer(l.at.Add(len(a)), b)
@@ -98,7 +98,7 @@ func (l *loop) swap() bool {
 	return l.r.Advance(l.at) == nil && ok
 }
 
-// cut is one segment in two parts.
+// cut offers one segment in two parts.
 func (l *loop) cut() bool {
 	b := l.next()
 	ok := true
@@ -110,7 +110,7 @@ func (l *loop) cut() bool {
 	return ok
 }
 
-// TestNoAllocation checks that a packet allocates nothing, once buffers have their size.
+// TestNoAllocation checks that a packet allocates nothing once the buffers have grown.
 func TestNoAllocation(t *testing.T) {
 	for _, f := range framings {
 		for name, do := range map[string]func(*loop) bool{"in order": (*loop).step,
@@ -195,7 +195,7 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what no FPDU can do without: one copy and, with it, one CRC.
+// BenchmarkFloor measures the least work for an FPDU: one copy, and one copy with one CRC.
 func BenchmarkFloor(b *testing.B) {
 	for _, emss := range []int{1448, 8948} {
 		src, dst := make([]byte, emss), make([]byte, emss)

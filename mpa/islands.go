@@ -6,9 +6,10 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// part is a piece of the stream without holes: the one in order, or an island, which lies behind a hole.
+// part is a piece of the stream without holes: the one in order, or an island, which lies behind a hole. Its chain is
+// the FPDUs that are known in it: each one's length field shows where the next one begins.
 type part struct {
-	start, end int64 // the bytes [start, end) are kept
+	start, end int64 // the bytes [start, end) are kept: placed or held
 	// The FPDUs in [chainStart, chainEnd) are complete. chainStart is where the first known FPDU begins; both
 	// are none while no start is known.
 	chainStart, chainEnd int64
@@ -24,10 +25,10 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	l := r.walkLimit(0, true)
 	startsAligned := p.chainEnd == s.start
 	v := r.walk(p, l)
-	s.kept = min(max(p.chainEnd, s.start), s.end) // the FPDUs before it are complete
+	s.kept = min(max(p.chainEnd, s.start), s.end) // all FPDUs before kept are complete
 	switch {
 	case v == fail, v == refuse:
-	case v == postpone && p.chainEnd >= s.start: // in this segment, and not in bytes that are held
+	case v == postpone && p.chainEnd >= s.start: // the FPDU begins in this segment, not in held bytes
 		r.stats.LimitDrops += uint64(s.end - s.kept)
 	case s.kept < s.end:
 		r.stats.Partial++
@@ -47,7 +48,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 		return nil
 	case v == accept:
 		return r.absorbIslands()
-	case v == postpone && r.islands[0].chainStart < 0: // the walk may have entered it
+	case v == postpone && r.islands[0].chainStart < 0: // the walk may have placed FPDUs of this island
 		return r.joinInOrder()
 	}
 	return nil
@@ -63,8 +64,9 @@ func (r *Receiver) reaches(i int) bool {
 	return i < len(r.islands) && r.islands[i].start <= r.seg.end
 }
 
-// trimSegment cuts the segment where island i begins: the bytes of the island were kept before. A start of the
-// island's chain that no complete FPDU has confirmed is dropped, because a chain that comes from in front is certain.
+// trimSegment cuts the segment where island i begins: the bytes of the island were kept before. If no complete FPDU has
+// confirmed the start of the island's chain, that start is dropped: the chain that reaches the island from the front
+// decides.
 func (r *Receiver) trimSegment(i int) {
 	if !r.reaches(i) {
 		return
@@ -76,8 +78,8 @@ func (r *Receiver) trimSegment(i int) {
 	}
 }
 
-// walkLimit returns the limit of a walk through the segment, which trimSegment has trimmed. It includes island i if
-// that follows directly.
+// walkLimit returns the limit of a walk through the segment, which trimSegment has trimmed. If island i follows
+// directly, the limit is the start of the island's chain, or the end of the island if no start is known.
 func (r *Receiver) walkLimit(i int, inOrder bool) walkLimit {
 	if !r.reaches(i) {
 		return walkLimit{end: r.seg.end, inOrder: inOrder}
@@ -89,7 +91,7 @@ func (r *Receiver) walkLimit(i int, inOrder bool) walkLimit {
 	return walkLimit{end: next.end, inOrder: inOrder}
 }
 
-// dropStart forgets the start of the chain. The search for markers begins again at from.
+// dropStart forgets the start of the chain. The search for markers begins again at stream offset from.
 func (isl *part) dropStart(from int64) {
 	isl.chainStart, isl.chainEnd, isl.nextMarker = none, none, firstMarker(from)
 }
@@ -116,7 +118,8 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 	}
 }
 
-// joinInOrder adds the first island to the part in order.
+// joinInOrder adds the first island to the part in order. It ends the stream if the island's chain does not start at
+// chainEnd of the part in order.
 func (r *Receiver) joinInOrder() *ulpdu.Error {
 	p, isl := &r.inOrder, &r.islands[0]
 	if isl.chainStart >= 0 {
@@ -180,7 +183,7 @@ func (r *Receiver) extendIsland(isl *part, l walkLimit) {
 	byMarker := isl.chainStart < 0 && !isl.walkStopped && r.findStart(isl, l.end)
 	startsAligned := isl.chainStart == s.start || isl.chainStart >= 0 && isl.chainEnd == s.start
 	head := s.start
-	if byMarker && isl.chainStart > s.start { // the tail of an FPDU, and more
+	if byMarker && isl.chainStart > s.start { // the segment begins with the tail of an FPDU
 		head = min(isl.chainStart, s.end)
 		n := r.hold(s.start, head, false)
 		r.stats.HeldUnknown += uint64(n)
@@ -231,7 +234,7 @@ func (r *Receiver) holdOutOfOrder(isl *part, startsAligned bool) {
 	}
 }
 
-// islandAfter returns the index of the first island that begins behind at.
+// islandAfter returns the index of the first island that begins behind stream offset at.
 func (r *Receiver) islandAfter(at int64) int {
 	lo, hi := 0, len(r.islands)
 	if hi > 0 && r.islands[hi-1].start <= at {

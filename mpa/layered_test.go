@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// offerAll gives a layered Receiver the bytes of b as a socket may, at most most at a time. What it does not
+// offerAll gives a layered Receiver the bytes of b as a socket may, in pieces of up to most bytes. What it does not
 // keep is offered again with the bytes behind it.
 func offerAll(r *Receiver, b []byte, most int) (err error) {
 	for at, n := 0, 0; at < len(b); {
@@ -121,8 +121,8 @@ func TestLayeredErrors(t *testing.T) {
 	}
 }
 
-// TestLayeredNotReady has a sink that is not ready for an FPDU at first, whose bytes come in pieces of any size: what
-// was kept is offered again without another byte.
+// TestLayeredNotReady cuts two FPDUs at every place, and has a sink that is not ready for the second at first. Once the
+// sink is ready, Advance places the kept bytes without a further byte.
 func TestLayeredNotReady(t *testing.T) {
 	f := Framing{CRC: true}
 	first := encode(f, 0, []byte("a ULPDU that is delivered"))

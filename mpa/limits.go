@@ -2,7 +2,7 @@ package mpa
 
 // Constants of the protocol (RFC 5044).
 const (
-	// MaxULPDU is the largest ULPDU in bytes (4.5). With its markers, an FPDU pointer still fits 16 bits.
+	// MaxULPDU is the largest ULPDU in bytes (4.5). The FPDU pointer of each marker in such an FPDU still fits 16 bits.
 	MaxULPDU = 64768
 	// MinMULPDU is the smallest MULPDU given to DDP, even if the segment is smaller (4.5).
 	MinMULPDU = 128
@@ -17,7 +17,8 @@ const (
 
 	lengthLen = 2
 	crcLen    = 4
-	// HeaderKept is how many bytes of a ULPDU are passed to Deliver: an untagged DDP header with RDMAP's.
+	// HeaderKept is the maximum number of bytes of a ULPDU that are passed to Deliver: an untagged DDP header with
+	// RDMAP's fields.
 	HeaderKept = 18
 )
 
@@ -30,7 +31,7 @@ const (
 	DefaultReassemblyLimit = 4 << 20
 	// DefaultRecords bounds the FPDUs of one worker that are placed and not yet delivered.
 	DefaultRecords = 1 << 18
-	// DefaultRecordLimit is that bound for one connection. Each tiny FPDU behind a hole costs a record.
+	// DefaultRecordLimit is the same bound for one connection. Each tiny FPDU behind a hole costs a record.
 	DefaultRecordLimit = 1 << 15
 	// maxIslands bounds the islands of one stream, which are searched and shifted for every segment out of order.
 	maxIslands = 4096
@@ -43,7 +44,8 @@ const (
 	// They are delivered as soon as the left edge has passed them, regardless of how many wait behind a hole.
 	overdraft = 64
 	// byteOverdraft is how many bytes behind the last complete FPDU in order a connection may hold beyond all limits:
-	// one FPDU, without whose head TCP could never complete it, and the rest of the segment that completes it.
+	// one FPDU, whose first bytes must be kept so that TCP can ever complete it, and the rest of the segment that
+	// completes it.
 	byteOverdraft = 2 * MaxFPDU
 	// maxDescriptors bounds the FPDUs that a sender has outstanding. A source of tiny ULPDUs then waits for
 	// acknowledgements.

@@ -19,8 +19,8 @@ func rewriteMarker(b []byte, off, n, ptr int) []byte {
 	return b
 }
 
-// TestMarkerErrors checks markers that point elsewhere although the CRC is right: error 3, at the latest when
-// the gap closes.
+// TestMarkerErrors checks markers that point elsewhere although the CRC is right: MPA error 3 follows, at the latest
+// when the hole is filled.
 //
 //req:rfc5044-4.2-2 rfc5044-8-3
 func TestMarkerErrors(t *testing.T) {
@@ -86,8 +86,9 @@ func TestMarkerErrors(t *testing.T) {
 	})
 }
 
-// TestPlainMarkers: an FPDU of each length, wherever it begins, has the markers of RFC 5044, 4.3, and one bit more
-// or less in a pointer shows. What looks like a pointer beside its place does not count.
+// TestPlainMarkers checks FPDUs of several lengths and places with the markers of RFC 5044, 4.3. arePlainMarkers
+// detects each changed bit of an FPDU pointer. It ignores the reserved bytes of a marker, and bytes behind it that look
+// like a pointer.
 func TestPlainMarkers(t *testing.T) {
 	for _, off := range []int{0, 4, 200, 508} {
 		for _, n := range []int{0, 500, 1200} {

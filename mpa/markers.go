@@ -86,7 +86,7 @@ func (r *Receiver) findStart(p *part, end int64) bool {
 	return false
 }
 
-// firstMarker returns the place of the first marker at or after at.
+// firstMarker returns the stream offset of the first marker that is not before stream offset at.
 func firstMarker(at int64) int64 { return (at + MarkerInterval - 1) &^ (MarkerInterval - 1) }
 
 // markerError is the error for markers that disagree with the length chain.

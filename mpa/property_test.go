@@ -30,7 +30,7 @@ const (
 	cutModes
 )
 
-// world is one stream between a sender and a Receiver, with the least TCP that keeps its ranges right.
+// world is one stream between a sender and a Receiver, with just enough of TCP to offer only ranges that were not kept.
 type world struct {
 	rng     *rand.Rand
 	f       Framing
@@ -45,7 +45,7 @@ type world struct {
 	sink   *checkSink
 
 	corrupt    float64 // probability that a segment has flipped bits
-	repairable bool    // only bits whose FPDU the receiver can check before it keeps them
+	repairable bool    // flip only bits that retransmission repairs, since they are checked before they are kept
 	err        error
 }
 
@@ -102,7 +102,7 @@ func (w *world) cut(p int, mode cutMode) int {
 	return min(p+n, len(w.stream))
 }
 
-// refusals adds up the counters of what an offer was not kept for.
+// refusals returns the sum of the counters that show why bytes of an offer were not kept.
 func refusals(r *Receiver) uint64 {
 	s := r.Stats()
 	return s.CRCDrops + s.LimitDrops
@@ -277,8 +277,9 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// TestAnyOrder is the promise of MPA: a stream with any cuts, whose segments arrive in any order, several times, late,
-// cut differently or only when retransmitted, gives the same memory and the same deliveries as the stream in order.
+// TestAnyOrder checks the promise of MPA: a stream with any cuts, whose segments arrive in any order, several times,
+// late, cut differently or only when retransmitted, gives the same memory and the same deliveries as the stream in
+// order.
 //
 //req:rfc5044-2-1 rfc5044-3-4 rfc5044-4.3-4 rfc5044-4.3-6 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-4 rfc5041-2.3-7 rfc5041-5.3-2
 //req:rfc5040-6.1-1

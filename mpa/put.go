@@ -9,8 +9,8 @@ import (
 const nearAhead = 256
 
 // putFPDU writes the FPDU of the ULPDU ref of n bytes to dst, which has exactly its size. off is where it begins in the
-// stream. Bytes that src has in memory are copied, checked and summed in one pass where no marker is between. With a
-// CRC it returns the sum of all bytes.
+// stream. Without markers, bytes that src has in memory are copied and added to CRC and sum in one pass. With a CRC
+// putFPDU returns the sum of all bytes; see FillSum.
 func (f Framing) putFPDU(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (sum uint64) {
 	w, next := f.putHead(dst, off, n)
 	length := w - lengthLen
@@ -47,15 +47,15 @@ func insertMarkers(dst []byte, w, next, length int) (int, int) {
 // putBody writes the first n bytes of body to dst[w:], with markers from next on, then pad and CRC. It returns the sum
 // of all bytes.
 func (f Framing) putBody(dst []byte, w, next, length int, body []byte, n int) uint64 {
-	crc, sum, done := uint32(0), uint64(0), 0 // done is how many bytes of dst crc and sum are of
-	soon := n                                 // body from here on is still to be fetched into the cache
+	crc, sum, done := uint32(0), uint64(0), 0 // crc and sum cover dst[:done]
+	soon := n                                 // body[soon:] has not been prefetched into the cache
 	for read := 0; read < n; {
 		k := copy(dst[w:min(next, len(dst))], body[read:n])
 		read, w = read+k, w+k
 		if w < next {
 			break
 		}
-		if f.CRC && n-read >= checksum.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
+		if f.CRC && n-read >= checksum.MinMarked && read >= MarkerLen { // as fast as without markers
 			checksum.Prefetch(clampSlice(body, soon, n+read))
 			crc, sum = checksum.Sum(dst[done:w], crc, sum)
 			k, crc, sum = checksum.CopyMarked(dst[w:], body[:n], read, uint32(w-length), crc, sum,

@@ -14,7 +14,7 @@ import (
 type bodySource struct {
 	memSource
 	head   int
-	behind []byte // bytes behind the bodies
+	behind []byte // bytes that follow each body in memory
 	asked  int
 }
 
@@ -26,8 +26,8 @@ func (b *bodySource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	return n, append(u[n:len(u):len(u)], b.behind...)
 }
 
-// TestPutFPDU compares FPDUs with those that RFC 5044 says, and their sums with those of their bytes, however
-// much of a ULPDU the Source writes and has in memory.
+// TestPutFPDU compares FPDUs with those of the reference, and their sums with those of their bytes. The Source writes
+// any part of a ULPDU and has the rest in memory.
 func TestPutFPDU(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for try := range 6000 {
@@ -57,7 +57,7 @@ func TestPutFPDU(t *testing.T) {
 	}
 }
 
-// fold makes a running sum one of 16-bit words, little-endian.
+// fold reduces a running sum to a sum of little-endian 16-bit words.
 func fold(sum uint64) uint16 {
 	for sum>>16 != 0 {
 		sum = sum>>16 + sum&0xffff

@@ -19,9 +19,9 @@ type Sink interface {
 	// has just placed out of order. A segment of an RDMA Write is an example. Consecutive silent FPDUs share
 	// one record, and Deliver is not called for them.
 	Silent(hdr []byte, n int) bool
-	// Deliver reports that a placed ULPDU and all before it are complete. It is called once for each FPDU, in
-	// stream order, after TCP's left edge has passed the FPDU. hdr is the first min(n, HeaderKept) bytes of
-	// the ULPDU, n its length. hdr is valid during the call.
+	// Deliver reports that a placed ULPDU and all before it are complete. It is called once for each FPDU that is not
+	// silent, in stream order, after TCP's left edge (RCV.NXT) has passed the FPDU. hdr is the first min(n, HeaderKept)
+	// bytes of the ULPDU, n its length. hdr is valid during the call.
 	Deliver(hdr []byte, n int) *ulpdu.Error
 }
 
@@ -34,9 +34,9 @@ type ReceiverConfig struct {
 	// Strict makes the first CRC failure in order an error. Otherwise the bytes count as never received, and
 	// TCP sends them again.
 	Strict bool
-	// Layered means that the transport below delivers every byte once and in order and cannot send again, like
-	// a socket. It implies Strict. Each FPDU is delivered as soon as it is placed, within Offer, and Advance
-	// does nothing.
+	// Layered means that the transport below delivers every byte once and in order and cannot send again, like a
+	// socket. It implies Strict. Each FPDU is delivered as soon as it is placed, within Offer. Advance only offers the
+	// sink again a ULPDU for which it was not ready.
 	Layered bool
 	// ReassemblyLimit is the maximum number of bytes held. Zero means DefaultReassemblyLimit.
 	ReassemblyLimit int
@@ -59,20 +59,20 @@ type Receiver struct {
 	sink  Sink
 	start seq.Num // of stream offset 0
 
-	pending     pendingDelivery // the last FPDU, if it waits for the left edge alone
+	pending     pendingDelivery // the newest FPDU, if no other waits for the left edge
 	inOrder     part            // the part in order; its records wait for the left edge
 	islands     []part          // in stream order
 	islandArray []part          // the whole array that islands is a slice of
 	reassembly  reassembly
 	recordsUsed int
 	stalled     bool // complete FPDUs in order wait for free records
-	waiting     bool // the sink is not ready for the next FPDU in order: the first record's, or the one at chainEnd
+	waiting     bool // the sink is not ready for the next FPDU in order, recorded or not
 
 	err             *ulpdu.Error // ended the stream: no further byte is accepted
 	deliveryStopped bool         // no further FPDU is delivered
 
-	wrongAt int64 // the FPDU at the left edge that was wrong; none: no FPDU was
-	wrong   int   // number of times that it was wrong
+	wrongAt int64 // stream offset of the FPDU in order that was wrong last; none if none was
+	wrong   int   // number of times that the FPDU at wrongAt was wrong
 
 	seg   segment
 	stats ReceiverStats
@@ -99,11 +99,11 @@ func (r *Receiver) offset(s seq.Num) int64 {
 	return r.inOrder.end + int64(int32(uint32(s)-uint32(r.start)-uint32(r.inOrder.end)))
 }
 
-// Offer passes r n bytes of the stream that begin at sequence number at and that r has not kept before. They may be
-// in order or out of order. pieces holds them; bytes beyond n are ignored. kept is the number of bytes from at on
-// that were placed or held: TCP acknowledges them. The rest counts as never received. The pieces may be reused
-// after the call. crc is the CRC32C of the n bytes, if the caller knows it: see WantsCRC. After an error the
-// caller still calls Advance for the bytes kept before it, sends the Terminate, and offers nothing more.
+// Offer passes r n bytes of the stream that begin at sequence number at and that r has not kept before. They may be in
+// order or out of order. pieces holds them; bytes beyond n are ignored. kept is the number of the first of these bytes
+// that were placed or held: TCP acknowledges them. The rest counts as never received. The pieces may be reused after
+// the call. crc is the CRC32C of the n bytes, if the caller knows it: see WantsCRC. After an error the caller still
+// calls Advance for the bytes kept before it, sends the Terminate, and offers nothing more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) (kept int,
 	err *ulpdu.Error) {
 	if r.isNextFPDU(at, pieces, n) && (!r.cfg.CRC || isCRCRight(pieces, crc)) {
@@ -151,7 +151,8 @@ func (r *Receiver) offerAny(at seq.Num, pieces [][]byte, n int) (kept int, err *
 	return max(0, kept), err
 }
 
-// Advance reports that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
+// Advance reports that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it. It returns the error that
+// ended the stream, if any, also if Offer returned it before.
 func (r *Receiver) Advance(to seq.Num) *ulpdu.Error {
 	left := r.offset(to)
 	if r.pending.on {
@@ -260,8 +261,9 @@ func (r *Receiver) Incomplete() (next, arrived int64) {
 	return p.chainEnd, max(p.chainEnd, p.end)
 }
 
-// TimeOut fails the stream because an FPDU stayed incomplete for too long; see Incomplete. MPA error code 2 means
-// that the rest of the FPDU, and with it its CRC, did not arrive. Code 1 means that TCP's peer does not retransmit.
+// TimeOut fails the stream because an FPDU stayed incomplete for too long; see Incomplete. MPA error code 2 means that
+// the rest of the FPDU, and with it its CRC, did not arrive. Code 1 means that there is a hole: later bytes arrived,
+// but the peer's TCP does not retransmit the missing ones.
 func (r *Receiver) TimeOut() *ulpdu.Error {
 	p := &r.inOrder
 	if len(r.islands) > 0 {
@@ -278,9 +280,9 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 		"middle of it, or its length field was corrupted", p.chainEnd, field, p.end-p.chainEnd))
 }
 
-// Closed reports that the stream ends before at, with the peer's FIN. It returns the held bytes to the pool: bytes
-// at and behind at are not the peer's. The error, MPA code 1, means that the end cuts an FPDU; nil means that it
-// does not.
+// Closed reports that the peer's FIN has sequence number at. Bytes from there on are not part of the stream. It returns
+// the held bytes to the pool. The error is the one that ended the stream before, or MPA code 1 if the end cuts an FPDU.
+// It is nil otherwise.
 func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
 	err := r.err
 	if end := r.offset(at); err == nil && end > r.inOrder.chainEnd {
@@ -309,6 +311,5 @@ func (r *Receiver) Release() {
 // Waiting reports whether the sink was not ready for the next FPDU, which is held. The next Advance offers it again.
 func (r *Receiver) Waiting() bool { return r.waiting }
 
-// Space returns how many bytes r can still hold. The TCP window may promise that many when segments may have to be
-// held.
+// Space returns how many bytes r can still hold. It is the TCP window to offer if segments may have to be held.
 func (r *Receiver) Space() int { return r.reassembly.space() }

@@ -65,9 +65,9 @@ func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
 
 func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
 
-// TestSegmentShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: the possible contents of a
-// segment, in order and out of order. The stream has six FPDUs of at least 1008 bytes. A segment starts and ends at an
-// FPDU boundary plus an offset.
+// TestSegmentShapes tries the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: the possible contents of
+// a segment, in order and out of order. The stream has six FPDUs of at least 1008 bytes. A segment starts and ends at
+// an FPDU boundary plus an offset.
 //
 //req:rfc5044-5.2-1 rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-A.4-1 culley-7.4-1
 func TestSegmentShapes(t *testing.T) {
@@ -160,8 +160,8 @@ func TestSegmentShapes(t *testing.T) {
 	}
 }
 
-// TestPlacedOnArrival counts what becomes of aligned segments with markers when one in fifty is lost: nearly all that
-// come behind a hole are placed at once.
+// TestPlacedOnArrival loses one in fifty of the aligned segments with markers: nearly all that come behind a hole are
+// placed at once.
 //
 //req:rfc5044-5.2-3 culley-7.4-1
 func TestPlacedOnArrival(t *testing.T) {
@@ -199,7 +199,7 @@ func TestPlacedOnArrival(t *testing.T) {
 func TestClosedInsideFPDU(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		upTo, from int // bytes offered in order, and those behind a hole of none or more
+		upTo, from int // borders: offered in order up to upTo; then, if from > 0, 50 bytes behind from
 		end        int
 		cut        bool
 	}{
@@ -289,7 +289,7 @@ func TestTimeOutReportsIncompleteFPDU(t *testing.T) {
 	plain, marked := Framing{CRC: true}, Framing{CRC: true, Markers: true}
 	for _, c := range []struct {
 		f    Framing
-		n    int // bytes of the second FPDU that come
+		n    int // bytes of the second FPDU that arrive
 		want string
 	}{
 		{plain, 0, ""},

@@ -31,7 +31,7 @@ func (s *segment) clear(at int64) { *s = segment{start: at, end: at, kept: at, p
 
 func (s *segment) empty() bool { return s.start >= s.end }
 
-// skipTo skips the bytes before to, which count as kept.
+// skipTo skips the bytes before stream offset to, which count as kept.
 func (s *segment) skipTo(to int64) {
 	s.start = min(to, s.end)
 	s.kept = s.start
@@ -57,8 +57,9 @@ func (s *segment) lenBefore(i int) (n int64) {
 	return n
 }
 
-// chunk returns the bytes from off on, at most to end, that lie together in the segment or in a block of held bytes. It
-// returns none if the byte at off is not there.
+// chunk returns the bytes from off on, at most to end, that lie together in the segment or in a block of held bytes.
+// The bytes up to end must have been received. It returns none if the byte at off is in no block, which is a fault of
+// this package.
 func (r *Receiver) chunk(off, end int64) []byte {
 	var b []byte
 	switch s := &r.seg; {
@@ -75,7 +76,7 @@ func (r *Receiver) chunk(off, end int64) []byte {
 	return b
 }
 
-// u16 returns the two bytes at off, which are there, as a number.
+// u16 returns the two bytes at off, which must have been received, as a number.
 func (r *Receiver) u16(off int64) int {
 	b := r.chunk(off, off+2)
 	if len(b) == 2 {
@@ -88,7 +89,7 @@ func (r *Receiver) u16(off int64) int {
 	return int(b[0])<<8 | int(c[0])
 }
 
-// gather collects the bytes [from, to) in the pool's list of pieces. It returns nil if some are not there.
+// gather collects the bytes [from, to) in the pool's list of pieces. It returns nil if some are in no block.
 func (r *Receiver) gather(from, to int64) [][]byte {
 	x := r.cfg.Pool.pieces[:0]
 	for from < to {
@@ -103,7 +104,7 @@ func (r *Receiver) gather(from, to int64) [][]byte {
 	return x
 }
 
-// isCRCRight checks the CRC at the end of the FPDU, all bytes of which have CRC32C crc, if that is known.
+// isCRCRight checks the CRC at the end of the FPDU. crc is the CRC32C of all bytes of the FPDU, if it is known.
 func isCRCRight(fpdu [][]byte, crc checksum.Known) bool {
 	if !crc.Valid {
 		for _, b := range fpdu {

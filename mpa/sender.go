@@ -66,7 +66,8 @@ func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
 		scratch: s.scratch[:0]}
 }
 
-// putFPDU writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all bytes.
+// putFPDU writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all bytes; see
+// FillSum.
 func (s *Sender) putFPDU(dst []byte, d *descriptor) (sum uint64) {
 	return s.cfg.putFPDU(dst, uint32(d.at-s.start), s.source, d.ref, int(d.n))
 }
@@ -104,7 +105,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 	return n, n > 0 && s.source.ULPDUWaiting()
 }
 
-// NextRun implements tcp.RunSource, for FPDUs that fill a segment.
+// NextRun implements tcp.RunSource. It makes runs only of FPDUs that fill a segment: otherwise n is 0.
 func (s *Sender) NextRun(size, most int) (n int, more bool) {
 	if s.emss-size >= MarkerLen || s.waitingLen > 0 {
 		return 0, true
@@ -133,7 +134,7 @@ func (s *Sender) nextULPDU(room, used int) (ref ulpdu.Ref, n int, ok bool) {
 	most := s.cfg.dynamicMULPDU(uint32(s.next-s.start), min(room, s.emss)-used)
 	if most < MinMULPDU {
 		if used > 0 {
-			return ref, 0, false // RFC 5044, 4.5: DDP never gets less; the next segment begins with it
+			return ref, 0, false // DDP never gets less (RFC 5044, 4.5): its next ULPDU begins the next segment
 		}
 		most = MinMULPDU
 	}
@@ -163,15 +164,15 @@ func (s *Sender) endOf(i uint32) seq.Num {
 	return s.descriptor(i + 1).at
 }
 
-// Fill writes the bytes of r to dst, which holds at least r.Len() bytes. Next has frozen them, and Acked has not
-// released them. It is fast if r is one or several whole FPDUs. It returns false if r holds bytes that s does not have.
+// Fill writes the bytes of r to dst, which holds at least r.Len() bytes. It is fast if r consists of whole FPDUs. It
+// returns false if Next has not frozen all of these bytes, if Acked has released some, or if dst is too short.
 func (s *Sender) Fill(r seq.Range, dst []byte) bool {
 	_, _, ok := s.FillSum(r, dst)
 	return ok
 }
 
 // FillSum is Fill that also returns the one's complement sum of the bytes, as a running sum of little-endian 64-bit
-// words. summed is false if Fill did not have to read each byte.
+// words. summed is false if there is no such sum: without a CRC, or if r cuts an FPDU.
 func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) {
 	if len(dst) < r.Len() {
 		return 0, false, false
@@ -196,9 +197,9 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 	return sum, summed, true
 }
 
-// Unfreeze forgets the FPDUs that begin at from and later, and a ULPDU that waits behind them. Next freezes others in
-// their place. The peer must not have received any of them. It returns false, and does nothing, if no FPDU begins at
-// from.
+// Unfreeze forgets the FPDUs that begin at sequence number from and later, and a ULPDU that waits behind them. Next
+// freezes others in their place. The peer must not have received any of them. It returns false, and does nothing, if no
+// FPDU begins at from.
 func (s *Sender) Unfreeze(from seq.Num) bool {
 	i, ok := s.descriptorAt(from)
 	if !ok || s.descriptor(i).at != from {
@@ -209,7 +210,7 @@ func (s *Sender) Unfreeze(from seq.Num) bool {
 	return true
 }
 
-// descriptorAt returns the index of the descriptor that holds the byte at.
+// descriptorAt returns the index of the descriptor of the FPDU that has the byte with sequence number at.
 func (s *Sender) descriptorAt(at seq.Num) (i uint32, ok bool) {
 	if i = s.lastFilled + 1; i-s.head < s.tail-s.head && s.descriptor(i).at == at {
 		return i, true // a new segment follows the last one
@@ -246,7 +247,7 @@ func (s *Sender) wholeFPDU(d *descriptor, end seq.Num) []byte {
 	return s.scratch
 }
 
-// Acked reports that TCP's peer has acknowledged all bytes before to, and releases the FPDUs before it.
+// Acked reports that TCP's peer has acknowledged all bytes before sequence number to, and releases the FPDUs before it.
 func (s *Sender) Acked(to seq.Num) {
 	for s.head != s.tail && s.endOf(s.head).LessEq(to) {
 		d := s.descriptor(s.head)

@@ -10,14 +10,15 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// messageSource cuts one message into ULPDUs of at most the requested length, and of at most most bytes.
+// messageSource cuts one message into ULPDUs of at most the requested length. The field most is another limit, if it is
+// not 0.
 type messageSource struct {
 	left     int
 	most     int
 	made     []int // length of each ULPDU
 	asked    []int
 	released int
-	fill     byte // added to every byte: the memory behind the message
+	fill     byte // added to every byte; a change stands for a change of the application's memory
 }
 
 func (m *messageSource) NextULPDU(most int) (ulpdu.Ref, int) {
@@ -67,7 +68,7 @@ func (m *messageSource) stream(f Framing) (b []byte) {
 	return b
 }
 
-// TestSenderStream reads what a Sender froze in every way: segment by segment, and in ranges that cut FPDUs.
+// TestSenderStream reads the FPDUs that a Sender froze in every way: segment by segment, and in ranges that cut FPDUs.
 //
 //req:rfc5044-3-1 rfc5041-2.3-2
 func TestSenderStream(t *testing.T) {
@@ -210,19 +211,19 @@ func TestSenderNext(t *testing.T) {
 		}
 	})
 	t.Run("runs", func(t *testing.T) {
-		for _, most := range []int{0, 500, 1434, 1440, 1442} { // of a ULPDU
+		for _, most := range []int{0, 500, 1434, 1440, 1442} { // bytes of a ULPDU; 0 means no limit
 			for i := range 8 {
 				cfg := SenderConfig{Pack: i&1 > 0, Framing: Framing{Markers: i&2 > 0, CRC: true}}
 				var s [2]Sender
 				var src [2]*messageSource
-				var said [2][]int // length of each segment
+				var sizes [2][]int // length of each segment
 				for k := range s {
 					src[k] = &messageSource{left: 150_000 + i, most: most}
 					s[k].Init(cfg, seq.Num(i*1000), 1448+i&4/2, src[k])
 					for n, more := s[k].Next(1448); n > 0; n, more = s[k].Next(1448) {
-						said[k] = append(said[k], n)
+						sizes[k] = append(sizes[k], n)
 						if r, m := s[k].NextRun(n, k*5); r > 0 {
-							said[k] = append(said[k], slices.Repeat([]int{n}, r)...)
+							sizes[k] = append(sizes[k], slices.Repeat([]int{n}, r)...)
 							more = m
 						}
 						if more != (src[k].left > 0 || s[k].waitingLen > 0) {
@@ -231,10 +232,10 @@ func TestSenderNext(t *testing.T) {
 						}
 					}
 				}
-				if !slices.Equal(said[0], said[1]) || !slices.Equal(s[0].ring, s[1].ring) ||
+				if !slices.Equal(sizes[0], sizes[1]) || !slices.Equal(s[0].ring, s[1].ring) ||
 					!slices.Equal(src[0].asked, src[1].asked) {
-					t.Errorf("%d, %+v: %d segments, by runs %d\n%v\n%v", most, cfg, len(said[0]),
-						len(said[1]), said[0], said[1])
+					t.Errorf("%d, %+v: %d segments, by runs %d\n%v\n%v", most, cfg, len(sizes[0]),
+						len(sizes[1]), sizes[0], sizes[1])
 				}
 			}
 		}
@@ -297,8 +298,8 @@ func TestSenderNext(t *testing.T) {
 	})
 }
 
-// TestFillCutKeepsBoundaries checks that parts of one FPDU that are sent one after the other fit together,
-// although the memory behind it has changed in between.
+// TestFillCutKeepsBoundaries checks that parts of one FPDU that are sent one after the other fit together, although the
+// source's memory changes in between.
 //
 //req:rfc5044-5.1-1
 func TestFillCutKeepsBoundaries(t *testing.T) {

@@ -35,8 +35,8 @@ func (s *logSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	return nil
 }
 
-// checkSink compares everything with the ULPDUs that were sent. A ULPDU of at least 8 bytes begins with its
-// index and a word of behaviour; shorter ones are compared at delivery only.
+// checkSink compares everything with the ULPDUs that were sent. A ULPDU of at least 8 bytes begins with its index and a
+// word of flags; shorter ones are compared at delivery only.
 type checkSink struct {
 	sent   [][]byte
 	placed []bool

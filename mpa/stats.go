@@ -30,7 +30,7 @@ type ReceiverStats struct {
 	HeldBytes     int // bytes held now
 	HeldHighWater int // most bytes ever held
 	Records       int // records in use now: FPDUs placed and not delivered; consecutive silent ones count once
-	RecordsHigh   int // most ever
+	RecordsHigh   int // most records ever in use
 	Holes         int // gaps in the stream now
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Vector holds bytes of a stream in pieces, for a transport that writes pieces (writev) and retransmits by itself.
-// Bytes that are not lent are in Room. The zero value with a Room is empty.
+// Bytes that no Source lends are in Room. The zero value with a Room is empty.
 type Vector struct {
 	Room []byte // owned by the caller, who may remove it while the Vector is empty
 
@@ -30,7 +30,7 @@ func (v *Vector) Space() int { return len(v.Room) - v.used }
 // Pieces returns the bytes piece by piece. The caller must not change them.
 func (v *Vector) Pieces() [][]byte { return v.pieces }
 
-// Extend appends n bytes of Room and returns them for the caller to write.
+// Extend appends n bytes of Room, at most Space, and returns them for the caller to write.
 func (v *Vector) Extend(n int) []byte {
 	from := v.used
 	v.used += n
@@ -44,7 +44,7 @@ func (v *Vector) Extend(n int) []byte {
 	return v.Room[from:v.used:v.used]
 }
 
-// appendLent appends b, which stays where it is.
+// appendLent appends b without copying it.
 func (v *Vector) appendLent(b []byte) {
 	v.total += len(b)
 	v.appendPiece(b)
@@ -52,7 +52,7 @@ func (v *Vector) appendLent(b []byte) {
 }
 
 func (v *Vector) appendPiece(b []byte) {
-	if len(v.pieces) == cap(v.pieces) && cap(v.pieces) < cap(v.array) { // Drop left room in front
+	if len(v.pieces) == cap(v.pieces) && cap(v.pieces) < cap(v.array) { // Discard left room in front
 		v.pieces = append(v.array[:0], v.pieces...)
 	}
 	if v.pieces = append(v.pieces, b); cap(v.pieces) > cap(v.array) {
@@ -74,7 +74,7 @@ func (v *Vector) Discard(n int) {
 	v.pieces[0] = v.pieces[0][n:]
 }
 
-// CopyLent copies the lent bytes. v has the same content, and refers to no memory of its Source.
+// CopyLent replaces each piece by a copy, so that v refers to no memory of its Source.
 func (v *Vector) CopyLent() {
 	for i, p := range v.pieces {
 		v.pieces[i] = bytes.Clone(p)
@@ -117,8 +117,8 @@ func (v *Vector) Restore(m Snapshot) {
 // costs the kernel more than the pass that copies and checks costs here.
 const minLent = 8 << 10
 
-// Gather appends the FPDUs of r to v, which has Space for them. Next has frozen them, and Acked has not released them.
-// It returns false if r is not a row of whole FPDUs.
+// Gather appends the FPDUs of r to v, which must have Space for them. They are FPDUs that Next froze and Acked has not
+// released. It returns false if r does not consist of whole ones; v may then hold some of them.
 func (s *Sender) Gather(r seq.Range, v *Vector) bool {
 	i, ok := s.descriptorAt(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
@@ -135,7 +135,7 @@ func (s *Sender) Gather(r seq.Range, v *Vector) bool {
 }
 
 // lendFPDU appends the FPDU of the ULPDU ref of n bytes, whose body stays in the memory of src. It returns false, and
-// does nothing, if markers belong between, or if src does not lend the body.
+// appends nothing, with markers, or if src does not lend the body.
 func (f Framing) lendFPDU(v *Vector, src Source, ref ulpdu.Ref, n int) bool {
 	if f.Markers {
 		return false

@@ -8,14 +8,14 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// lender cuts one message in memory into ULPDUs with a header of 14 bytes, of lengths that take turns, and lends those
-// of an even number.
+// lender cuts one message in memory into ULPDUs with a header of 14 bytes. sizes gives their lengths in turn. It lends
+// those with an even number.
 type lender struct {
 	mem   []byte
 	sizes []int
-	made  []ulpdu.Ref // Off is where in mem, ID the number and the bytes of payload
+	made  []ulpdu.Ref // Off is the offset in mem, ID the number << 32 | the bytes of payload
 	off   int
-	all   bool // those of an odd number too
+	all   bool // lends those with an odd number too
 }
 
 const lenderHead = 14
@@ -57,11 +57,11 @@ func newLender() *lender {
 	return l
 }
 
-// join is the bytes of a Vector in one piece.
+// join returns the bytes of a Vector in one piece.
 func join(v *Vector) []byte { return bytes.Join(v.Pieces(), nil) }
 
-// TestGather compares what Gather makes of FPDUs with what Fill makes of them, byte by byte, however many of them are
-// collected before a transport takes them, and whatever it takes at a time.
+// TestGather compares what Gather makes of FPDUs with what Fill makes of them, byte by byte, for any number of FPDUs
+// that are collected before a transport takes them, and of bytes that it takes at a time.
 func TestGather(t *testing.T) {
 	for _, f := range framings {
 		for _, pack := range []bool{false, true} {
@@ -170,7 +170,7 @@ func TestVectorCopyLent(t *testing.T) {
 	}
 }
 
-// TestGatherAllocatesNothing collects and drops for a long time, and never all of it.
+// TestGatherAllocatesNothing gathers and discards for a long time without ever emptying the Vector.
 func TestGatherAllocatesNothing(t *testing.T) {
 	src := &lender{mem: make([]byte, 64<<20), sizes: []int{minLent}, all: true,
 		made: make([]ulpdu.Ref, 0, 1<<14)}

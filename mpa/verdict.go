@@ -22,7 +22,7 @@ const (
 type walkLimit struct {
 	end        int64 // all bytes before it have been received
 	endsAtFPDU bool  // an FPDU is known to begin at end
-	inOrder    bool  // there is no hole before it
+	inOrder    bool  // the walk is along the part in order
 }
 
 // walk follows the length chain of p from chainEnd to l. It checks, places and records each complete FPDU.
@@ -95,8 +95,9 @@ func (r *Receiver) judgeWrong(p *part, l walkLimit, end int64, code uint8) verdi
 	return fail
 }
 
-// mayArriveRight counts the wrong FPDU at the stream offset, and reports whether TCP should send it again: in order
-// maxRepeats times, behind a hole always, because the wrong bytes are not acknowledged before the hole is filled.
+// mayArriveRight counts the wrong FPDU at the stream offset, and reports whether TCP should send it again: with Strict
+// never, in order maxRepeats times, behind a hole always, because the wrong bytes are not acknowledged before the hole
+// is filled.
 func (r *Receiver) mayArriveRight(at int64, inOrder bool) bool {
 	if r.cfg.Strict || !inOrder {
 		return !r.cfg.Strict
@@ -108,7 +109,8 @@ func (r *Receiver) mayArriveRight(at int64, inOrder bool) bool {
 	return r.wrong <= maxRepeats
 }
 
-// whyNotRepaired returns why TCP could not repair the wrong FPDU at the stream offset.
+// whyNotRepaired returns why TCP could not repair the wrong FPDU at the stream offset, as the end of an error text. It
+// is empty if there is nothing to add.
 func (r *Receiver) whyNotRepaired(at int64) string {
 	switch {
 	case r.cfg.Layered: // a socket has acknowledged all of it
@@ -134,8 +136,8 @@ func (r *Receiver) stopWalking(p *part) verdict {
 	return stopped
 }
 
-// placeFPDU places and records the FPDU in [start, end), whose ULPDU has n bytes. Place may panic in order: nothing is
-// changed before.
+// placeFPDU places and records the FPDU in [start, end), whose ULPDU has n bytes. In order, Place may panic, so nothing
+// is changed before that call.
 func (r *Receiver) placeFPDU(p *part, l walkLimit, fpdu [][]byte, start, length, end int64,
 	n int) verdict {
 	if !r.hasFreeRecord(l.inOrder) {
@@ -150,7 +152,7 @@ func (r *Receiver) placeFPDU(p *part, l walkLimit, fpdu [][]byte, start, length,
 			return fail
 		}
 		if !r.holdFPDU(start, end) {
-			r.waiting = r.waiting || inOrder // bytes of it may be held already
+			r.waiting = r.waiting || inOrder // its bytes of earlier segments stay held
 			return postpone
 		}
 		kind = unplaced
@@ -191,7 +193,7 @@ func (r *Receiver) countPlaced(p *part, l walkLimit, start int64) {
 	}
 }
 
-// addRecord appends record i to the part's. Consecutive silent records become one.
+// addRecord appends record i to the records of p. Consecutive silent records become one.
 func (r *Receiver) addRecord(p *part, i int32) {
 	pool := r.cfg.Pool
 	if rec := &pool.records[i]; rec.kind == silent && !p.records.empty() {

@@ -15,7 +15,7 @@ var wholeWorlds = flag.Bool("mpa.worlds", false, "TestSmallWorlds enumerates all
 // bound is how much of a small world is enumerated.
 type bound struct {
 	segments int  // most segments
-	fine     bool // every byte that a comparison could be off by is a place to cut
+	fine     bool // cut also next to each border of a field, where a comparison could be off by one
 	faults   bool // each duplicate and each wrong byte too
 }
 
@@ -87,7 +87,8 @@ func (w *smallStream) slotsOf(fine bool) (s []slot) {
 	return s
 }
 
-// cuts calls do with each set of places that makes at most the given number of segments.
+// cuts calls do with the ends of the segments of each cut into at most the given number of segments, until do returns
+// false. It reports whether all were tried.
 func (w *smallStream) cuts(segments int, do func(ends []int) bool) bool {
 	ends := make([]int, 0, segments)
 	var pick func(i int) bool
@@ -137,9 +138,9 @@ func newSmallStream(cfg ReceiverConfig, sizes []int, kind sinkKind, fine bool) *
 
 // plain tries every cut, order and fault within b one after the other, with the defect spoil.
 //
-// Two kinds of case are left out, for each is another one. A segment that is lost and comes again is the same
-// segment in a later place of the order. Bytes that come again in other segments than before are offered by
-// TCP only where they are missing, and that is another cut.
+// Two kinds of case are left out, because each equals another case. A segment that is lost and comes again is the same
+// segment in a later place of the order. Bytes that come again in other segments than before are offered by TCP only
+// where they are missing, and that is another cut.
 func (w *smallStream) plain(b bound, spoil func(*smallRun, int, int) int) (t tally) {
 	run := newSmallRun(w)
 	run.spoil = spoil
@@ -182,7 +183,8 @@ func (w *smallStream) withFaults(c smallCase, try func(smallCase)) {
 	}
 }
 
-// wrongBytes yields the first and the last byte of a segment and the length fields in it, if a CRC tells.
+// wrongBytes yields the offsets of the first and the last byte of a segment, and of the first byte of each FPDU between
+// them. Without a CRC it yields none, because no check would find a wrong byte.
 func (w *smallStream) wrongBytes(start, end int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		if !w.cfg.CRC || !yield(start) || end-1 > start && !yield(end-1) {
@@ -230,7 +232,8 @@ func TestSmallWorlds(t *testing.T) {
 		time.Since(begin).Round(time.Second))
 }
 
-// tryAll has one sink for the largest bound: the mixed one has FPDUs of each kind.
+// tryAll enumerates the cases within b with each kind of sink. For the largest bound it uses mixedSink only, which has
+// FPDUs of each kind.
 func tryAll(t *testing.T, cfg ReceiverConfig, sizes []int, b bound, cases, nodes *atomic.Uint64) {
 	for _, kind := range []sinkKind{deliverAll, mixedSink} {
 		if kind == deliverAll && b.segments == maxSegments {
@@ -250,7 +253,7 @@ func tryAll(t *testing.T, cfg ReceiverConfig, sizes []int, b bound, cases, nodes
 	}
 }
 
-// smallConfigs are the ways to read a stream.
+// smallConfigs returns the configurations of a receiver: without CRC, with CRC, and with a strict CRC.
 func smallConfigs(markers bool) (all []ReceiverConfig) {
 	for i := range 3 {
 		f := Framing{Markers: markers, CRC: i > 0}
@@ -259,8 +262,8 @@ func smallConfigs(markers bool) (all []ReceiverConfig) {
 	return all
 }
 
-// TestSmallWorldsReach checks that the enumeration is what it says: as many cuts of a short stream as there
-// are subsets of its bytes, and all orders.
+// TestSmallWorldsReach checks that the enumeration is complete: as many cuts of a short stream as there are subsets of
+// its bytes, and all orders.
 func TestSmallWorldsReach(t *testing.T) {
 	w := newSmallStream(ReceiverConfig{Framing: Framing{CRC: true}}, []int{2}, deliverAll, true)
 	seen := map[string]bool{}

@@ -6,19 +6,19 @@ import (
 	"hash/maphash"
 )
 
-// tally counts cases.
+// tally is a number of cases, and of those that failed.
 type tally struct{ cases, failed uint64 }
 
 func (t *tally) add(o tally) { t.cases, t.failed = t.cases+o.cases, t.failed+o.failed }
 
-// merged tries all cases of a stream as the ways through a graph. A node is what has come so far, as far as it matters:
-// the state of the run, the gaps that are still to be filled and with how many segments, the segments that have to come
-// again, and whether a fault may still come. Ways that meet in a node go on together, once, and are counted as often as
-// they are. How a gap is cut is not decided before a segment of it comes, so that cuts share what they have in common.
+// merged tries all cases of a stream as paths through a graph. A node is the part of the past that still matters: the
+// state of the run, the gaps that are still to be filled and with how many segments, the segments that must come again,
+// and whether a fault may still come. Paths that meet in a node are continued once, and each of them counts. A gap is
+// cut only when a segment of it comes, so that cuts share what they have in common.
 type merged struct {
 	smallRun
-	places []int  // where it may be cut
-	second []bool // a place that is cut only when the one before it is: the two are alike
+	places []int  // where the stream may be cut
+	second []bool // second[p]: p is cut only if p-1 is, because the two places are alike
 	c      smallCase
 	at     place
 	path   []arrival
@@ -33,22 +33,23 @@ type merged struct {
 
 const (
 	maxSegments = 6
-	memoLimit   = 4 << 20 // nodes that are remembered; then all are forgotten, and may be tried again
+	memoLimit   = 4 << 20 // nodes that are remembered; when there are more, all are forgotten
 	noFault     = -1
 )
 
-// place is the part of a node that is neither the receiver's nor the sink's.
+// place is the part of a node apart from the states of receiver and sink: the segments that have come, and the gaps.
 type place struct {
 	n          int              // segments and gaps
-	ends       [maxSegments]int // of each
+	ends       [maxSegments]int // of each segment or gap
 	have       [maxSegments]int // bytes that were kept
-	come       uint             // bits: it is a segment
+	come       uint             // bit i: it is a segment that has come, not a gap
 	left       int              // segments that may still come
-	fault      bool             // one may still come
+	fault      bool             // a fault may still come
 	hurt, harm bool
 }
 
-// arrival is one step of a case: a segment, with this byte wrong or noFault, or the second time.
+// arrival is one step of a case: the segment [from, to) comes, perhaps again. Its byte at offset wrong is changed,
+// unless that is noFault.
 type arrival struct {
 	from, to, wrong int
 	again           bool
@@ -89,13 +90,14 @@ func (m *merged) enumerate(b bound) tally {
 	return m.visit("")
 }
 
-// visit returns the cases that go on from here; why is what is wrong already.
+// visit counts the cases that continue from the current node. why is the fault that the step to this node showed, or
+// empty.
 func (m *merged) visit(why string) (t tally) {
 	copy(m.at.have[:], m.have)
 	m.at.hurt, m.at.harm = m.hurt, m.harm
 	whole := m.at.come == 1<<m.at.n-1
 	all := whole && !m.at.fault && m.edge == len(m.w.stream)
-	if why == "" && (all || m.err != nil) { // nothing more is offered: all ways on are one
+	if why == "" && (all || m.err != nil) { // nothing more is offered, so all cases end alike
 		n := m.ways()
 		if why = m.rest(m.c); why == "" {
 			return tally{cases: n}
@@ -173,7 +175,8 @@ func (m *merged) next(do func(a arrival, to *place, seg int)) {
 	}
 }
 
-// cut calls do with each segment of the gap i, which is [a, b) and may be cut into most.
+// cut calls do with each segment that gap i may begin to be filled with. The gap is [a, b), and it may be cut into up
+// to most segments.
 func (m *merged) cut(at *place, i, a, b, most int, do func(a arrival, to *place, seg int)) {
 	m.inside(a, b, func(p int) {
 		before := 0
@@ -204,7 +207,7 @@ func (m *merged) cut(at *place, i, a, b, most int, do func(a arrival, to *place,
 	})
 }
 
-// inside calls do with a and the places behind it and before b.
+// inside calls do with a and with each place to cut between a and b.
 func (m *merged) inside(a, b int, do func(p int)) {
 	do(a)
 	for _, p := range m.places {
@@ -214,7 +217,8 @@ func (m *merged) inside(a, b int, do func(p int)) {
 	}
 }
 
-// split makes [p, q) of gap i, which begins at a, a segment, and returns its number.
+// split returns at with the bytes [p, q) of gap i as a segment, and the number of that segment. The gap begins at a;
+// its other bytes stay gaps.
 func (at *place) split(i, a, p, q int) (to place, seg int) {
 	to, to.n, to.come = *at, i, at.come&(1<<i-1)
 	add := func(end, have int, come bool) {
@@ -242,7 +246,7 @@ func (at *place) split(i, a, p, q int) (to place, seg int) {
 	return to, seg
 }
 
-// fewest is how many segments the gap [a, b) needs.
+// fewest returns the least number of segments that fill the gap [a, b).
 func (m *merged) fewest(a, b int) (n int) {
 	for n = 1; m.second[b] && a != b-1; n++ {
 		b--
@@ -250,7 +254,7 @@ func (m *merged) fewest(a, b int) (n int) {
 	return n
 }
 
-// failed says that n cases have.
+// failed returns the tally of n failed cases. It records why the first case failed.
 func (m *merged) failed(why string, n uint64) tally {
 	if m.first == "" {
 		m.first = fmt.Sprintf("arrivals %v: %s", m.path, why)
@@ -258,7 +262,7 @@ func (m *merged) failed(why string, n uint64) tally {
 	return tally{n, n}
 }
 
-// ways counts the cases that go on from here without trying them.
+// ways counts the cases that continue from the current node without trying them.
 func (m *merged) ways() (n uint64) {
 	at := m.at
 	if !at.fault {
@@ -336,7 +340,7 @@ func (m *merged) hash(state []byte) [2]uint64 {
 	start := 0
 	for i, end := range m.at.ends[:m.at.n] {
 		come := m.at.come&(1<<i) != 0
-		if !come || m.at.fault || start+m.at.have[i] < end { // it may come, again
+		if !come || m.at.fault || start+m.at.have[i] < end { // it may come, or come again
 			flag(come)
 			k = binary.LittleEndian.AppendUint32(k, uint32(start))
 			k = binary.LittleEndian.AppendUint32(k, uint32(m.at.have[i]))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// defects are receivers that are broken: each does something wrong after an offer of n bytes, in a state that some
-// of the cases reach.
+// defects are functions that break a receiver. Each is called after an offer of n bytes, of which kept were kept, and
+// does something wrong in a state that some of the cases reach. It returns the number of bytes that count as kept.
 var defects = map[string]func(x *smallRun, kept, n int) int{
 	"none": nil,
 	"a refused byte is acknowledged": func(_ *smallRun, kept, n int) int {
@@ -64,8 +64,8 @@ var defects = map[string]func(x *smallRun, kept, n int) int{
 	},
 }
 
-// TestMergedWorlds: the ways through the graph are the cases one after the other, as many, and as many of them
-// fail when the receiver is broken.
+// TestMergedWorlds compares merged with plain, which tries the cases one after the other. Both find as many cases and
+// as many failures. Cases fail if and only if the receiver is broken.
 func TestMergedWorlds(t *testing.T) {
 	for name, spoil := range defects {
 		t.Run(name, func(t *testing.T) {

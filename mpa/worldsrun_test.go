@@ -15,11 +15,11 @@ const smallStart = seq.Num(0xfffffff9)
 
 // smallCase is one way in which a small stream arrives.
 type smallCase struct {
-	ends  []int // of the segments
-	order []int // in which they come
-	again int   // this one comes twice, -1 for none,
-	after int   // the second time behind that place of the order
-	wrong int   // this byte is wrong the first time that it comes, -1 for none
+	ends  []int // ends of the segments
+	order []int // segments in the order in which they come
+	again int   // segment that comes twice, -1 for none
+	after int   // index in order behind which it comes the second time
+	wrong int   // byte that is wrong the first time that it comes, -1 for none
 }
 
 func (c smallCase) String() string {
@@ -38,13 +38,13 @@ const (
 func (k sinkKind) silent(i int) bool  { return k == mixedSink && i%3 == 1 }
 func (k sinkKind) refuses(i int) bool { return k == mixedSink && (i == 2 || i == 3) }
 
-// ulpduOf is ULPDU i: every byte says which it is.
+// ulpduOf returns ULPDU i, each byte of which is i+1.
 func ulpduOf(i, n int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, n) }
 
 // smallSink checks that only sent bytes are placed, once, and delivered in order.
 type smallSink struct {
 	w         *smallStream
-	placed    uint // bits
+	placed    uint // bit i: FPDU i is placed
 	delivered int  // FPDUs, those that need no delivery included once they are passed
 	fault     string
 	sent      [][]byte
@@ -133,7 +133,7 @@ func (x *smallRun) try(c smallCase) string {
 	return x.rest(c)
 }
 
-// rest retransmits refused segments until everything has arrived.
+// rest retransmits refused segments until everything has arrived, and returns the fault, if any.
 func (x *smallRun) rest(c smallCase) string {
 	for round := 0; x.edge < len(x.w.stream) && x.err == nil; round++ {
 		if round > 8 {
@@ -148,7 +148,8 @@ func (x *smallRun) rest(c smallCase) string {
 	return x.finish(c)
 }
 
-// arrive offers the receiver the bytes of segment seg that were not kept before, as TCP would. With raw it offers all.
+// arrive offers the receiver the bytes of segment seg that were not kept before, as TCP would. With raw it offers a
+// segment that was kept whole again.
 func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	start := 0
 	if seg > 0 {
@@ -201,7 +202,7 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	return x.check(c)
 }
 
-// leftEdge returns up to where everything was kept.
+// leftEdge returns the offset up to which all bytes were kept.
 func (x *smallRun) leftEdge(c smallCase) (edge int) {
 	start := 0
 	for seg, end := range c.ends {
@@ -213,7 +214,7 @@ func (x *smallRun) leftEdge(c smallCase) (edge int) {
 	return edge
 }
 
-// twice offers bytes that were kept before, against Offer's rule: nothing may come of it.
+// twice offers bytes that were kept before, against Offer's rule. They must not change the receiver's state.
 func (x *smallRun) twice(c smallCase, p, q int) string {
 	b := x.buf[:q-p]
 	copy(b, x.w.stream[p:q])
@@ -235,7 +236,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 // check compares the placed, delivered and held bytes with those that the received bytes allow.
 func (x *smallRun) check(c smallCase) string {
 	if x.hurt {
-		return "" // a wrong length means nothing before the receiver detects it
+		return "" // nothing can be said of the state while a wrong length may be undetected
 	}
 	if x.err != nil {
 		return fmt.Sprintf("error %v without a fault", x.err)
@@ -268,8 +269,8 @@ func (x *smallRun) check(c smallCase) string {
 	return ""
 }
 
-// known returns the FPDUs that can be placed: those that are there whole, and whose start is known, from the
-// first byte of the stream on or behind the FPDU that the first marker of an island points at.
+// known returns the set of FPDUs that can be placed: those that have arrived whole and whose start is known. Starts are
+// known from the first byte of the stream on, and in an island from the FPDU on that its first marker points at.
 func (x *smallRun) known(c smallCase) (set uint) {
 	p := 0
 	for i := 0; i < len(c.ends); {
@@ -290,7 +291,8 @@ func (x *smallRun) known(c smallCase) (set uint) {
 	return set
 }
 
-// firstStart returns the index of the first FPDU whose start the bytes [start, end) tell.
+// firstStart returns the index of the first FPDU that begins in the bytes [start, end) and whose start they show: by a
+// marker, or because they begin the stream. It returns the number of FPDUs if there is none.
 func (x *smallRun) firstStart(start, end int) int {
 	w := x.w
 	if start == 0 {
@@ -311,7 +313,8 @@ func (x *smallRun) firstStart(start, end int) int {
 	return len(w.sizes)
 }
 
-// wholeFrom returns the FPDUs from the given one on that end at or before end.
+// wholeFrom returns the set of FPDUs, from first on, that end at or before end. behind means behind a hole: FPDUs that
+// the sink refuses there are left out.
 func (x *smallRun) wholeFrom(first, end int, behind bool) (set uint) {
 	for i := first; i < len(x.w.sizes) && x.w.borders[i+1] <= end; i++ {
 		if !behind || !x.w.sink.refuses(i) {
@@ -321,7 +324,7 @@ func (x *smallRun) wholeFrom(first, end int, behind bool) (set uint) {
 	return set
 }
 
-// finish checks the end.
+// finish closes the receiver and checks the outcome of c. It returns the fault, if any.
 func (x *smallRun) finish(c smallCase) string {
 	w, all := x.w, uint(1)<<len(x.w.sizes)-1
 	whole := x.err == nil && x.sink.placed == all

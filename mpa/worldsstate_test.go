@@ -10,19 +10,19 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// A run's state as bytes: what the receiver, its pool and the sink above know, all of it, so that the run goes on
-// from the bytes alone. Two states with the same bytes go on alike.
+// The state of a run as bytes: the receiver, its pool and its sink, complete, so that the run can continue from the
+// bytes alone. Two states with the same bytes continue in the same way.
 //
-// Numbers and arrays of numbers are found by reflection, so that a field that is added later is taken along, or, when
-// it refers to memory, is an error until this file says what it means. What differs between states that are alike is
-// brought into one form, in the receiver that goes on too: indices of records and blocks are those of the order in the
-// stream, islands stand at the front of their array, counters, which nothing asks for, begin at 0, and bytes that
-// belong to nobody, such as those of a block that are not held, have a value that no stream has.
+// Fields of numbers and arrays are found by reflection, so that a field that is added later becomes part of the state.
+// A new field that refers to memory is an error until this file handles it. Equivalent states are brought into one
+// form, also in the receiver that continues: records and blocks are numbered in stream order, islands stand at the
+// front of their array, and counters, which no decision uses, begin at 0. Unused bytes, such as those of a block that
+// are not held, have a value that no stream has.
 
 // span is the bytes of adjacent fields of numbers.
 type span struct{ at, n uintptr }
 
-// handled are the fields that hold no numbers, or numbers that need another form: save and load know them.
+// handled are the fields that hold no numbers, or numbers that need another form. The method state handles them.
 var handled = map[string]bool{
 	"Receiver.cfg": true, "Receiver.sink": true, "Receiver.start": true, // the same in all states
 	"Receiver.inOrder": true, "Receiver.islands": true, "Receiver.islandArray": true,
@@ -69,7 +69,7 @@ var (
 	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
 )
 
-// fieldsAre panics when t has other fields than those that save and load know.
+// fieldsAre panics if the fields of t are not those of names, which the methods below handle.
 func fieldsAre(t reflect.Type, names ...string) {
 	for i := range t.NumField() {
 		if i >= len(names) || t.Field(i).Name != names[i] {
@@ -93,7 +93,7 @@ type code struct {
 	reading bool
 }
 
-// num takes one number.
+// num writes or reads one number.
 func (c *code) num(v *int64) {
 	if c.reading {
 		*v = int64(binary.LittleEndian.Uint64(c.b[c.at:]))
@@ -103,7 +103,7 @@ func (c *code) num(v *int64) {
 	}
 }
 
-// raw takes bytes, whose number both sides know.
+// raw writes b, or reads as many bytes as b has.
 func (c *code) raw(b []byte) {
 	if c.reading {
 		c.at += copy(b, c.b[c.at:c.at+len(b)])
@@ -118,7 +118,7 @@ func number[T ~int | ~int32 | ~int64 | ~uint | ~uint16 | ~uint32 | ~uint8](c *co
 	*p = T(v)
 }
 
-// spans takes the planned fields of the value at p.
+// spans writes or reads the given spans of the value at p.
 func (c *code) spans(p unsafe.Pointer, spans []span) {
 	for _, s := range spans {
 		c.raw(unsafe.Slice((*byte)(unsafe.Add(p, s.at)), s.n))
@@ -129,14 +129,14 @@ const unusedByte = 0xee // bytes not in use
 
 var nothing = bytes.Repeat([]byte{unusedByte}, blockSize)
 
-// state takes the state of the run: writing returns it as bytes, reading makes it that of the bytes.
+// state writes the state of the run to c, or restores it from c.
 func (x *smallRun) state(c *code) {
 	r := &x.r
 	if c.reading {
 		x.empty()
 	}
 	if !c.reading && r.wrongAt < r.inOrder.chainEnd {
-		r.wrongAt, r.wrong = none, 0 // it arrived right
+		r.wrongAt, r.wrong = none, 0 // that FPDU has arrived right
 	}
 	c.spans(unsafe.Pointer(r), receiverPlan)
 	if !r.pending.on && !c.reading {
@@ -160,7 +160,7 @@ func (x *smallRun) state(c *code) {
 	number(c, &x.sink.delivered)
 }
 
-// empty makes the pool new, and what one call leaves behind useless.
+// empty empties the pool, and makes what one call leaves behind unusable.
 func (x *smallRun) empty() {
 	r, p := &x.r, x.w.cfg.Pool
 	p.records, p.freeRecordsAt, p.recordsUsed = p.records[:0], none, 0
@@ -176,7 +176,7 @@ func (x *smallRun) empty() {
 	r.seg = segment{start: -1 << 40, end: -1 << 41, kept: -1 << 42, pieceAt: -1 << 43, piece: -1}
 }
 
-// partState takes a part of the stream and its records.
+// partState writes or reads a part of the stream and its records.
 func (x *smallRun) partState(c *code, pt *part) {
 	p := x.w.cfg.Pool
 	if pt.chainStart >= 0 {
@@ -216,7 +216,7 @@ func (x *smallRun) partState(c *code, pt *part) {
 	}
 }
 
-// heldState takes the bytes that are held: by the oracle's account those that were kept and not placed.
+// heldState writes or reads the held bytes. By the account of the run, x.held, these were kept and not placed.
 func (x *smallRun) heldState(c *code) {
 	m, p := &x.r.reassembly, x.w.cfg.Pool
 	size := len(m.table)
@@ -261,7 +261,7 @@ func (x *smallRun) heldState(c *code) {
 	}
 }
 
-// deadState takes the errors, of which only the code counts.
+// deadState writes or reads the layer, type and code of the errors.
 func (x *smallRun) deadState(c *code) {
 	for _, err := range []**ulpdu.Error{&x.r.err, &x.err} {
 		v := 0
@@ -279,7 +279,7 @@ func (x *smallRun) deadState(c *code) {
 	}
 }
 
-// hold brings x.held up to date; it says so when the receiver counts otherwise.
+// hold updates x.held. It returns a fault if the receiver counts another number of held bytes, and "" otherwise.
 func (x *smallRun) hold(c smallCase) string {
 	x.held = x.held[:0]
 	if x.r.err != nil {

@@ -46,7 +46,8 @@ func (v *View) Header(n int, scratch []byte) []byte {
 	return scratch[:v.CopyTo(scratch[:min(n, len(scratch))], 0)]
 }
 
-// CopyTo copies the bytes from off on into dst and returns how many: the smaller of len(dst) and Len()-off.
+// CopyTo copies the bytes from off on into dst and returns how many: the smaller of len(dst) and Len()-off. It returns
+// 0 if off is not in the ULPDU.
 func (v *View) CopyTo(dst []byte, off int) int {
 	if off < 0 || off >= v.n {
 		return 0
