@@ -119,7 +119,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 		}
 		*h = n
 	}
-	cfg := startup.Config{Markers: markers, RTR: startup.RTRRead, IRD: 16, ORD: 16}
+	cfg := startup.Config{Markers: markers, RTRs: startup.RTRRead, IRD: 16, ORD: 16}
 	pool := func() *mpa.Pool { return mpa.NewPool(0, 0) }
 	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
 	err := r.b.iw.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(),

@@ -26,7 +26,7 @@ const page = 4096
 // requested three quarters of a page on each side of the border between the responder's pages.
 func newFaulty(t *testing.T) (i *side, f *faulty, sink []byte) {
 	debug.SetPanicOnFault(true) // for this goroutine
-	cfg := startup.Config{IRD: 4, ORD: 4, RTR: startup.RTRRead}
+	cfg := startup.Config{IRD: 4, ORD: 4, RTRs: startup.RTRRead}
 	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {

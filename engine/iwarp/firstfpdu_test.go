@@ -29,7 +29,7 @@ func TestFirstFPDU(t *testing.T) {
 		{"client-server model, for ever", 0, -1, tick.Never},
 	} {
 		for _, comes := range []bool{false, true} {
-			cfg := startup.Config{IRD: 2, ORD: 2, RTR: c.rtr}
+			cfg := startup.Config{IRD: 2, ORD: 2, RTRs: c.rtr}
 			i, r := newSide(t, false, cfg), newSide(t, true, cfg)
 			k := r.cfg
 			k.FirstFPDUTimeout = c.timeout

@@ -14,7 +14,7 @@ import (
 // midway is a responder whose peer has started an FPDU, that FPDU, and both sides after the start-up.
 func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpdu []byte) {
 	t.Helper()
-	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
+	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
 	i, r = newSide(t, false, cfg), newSide(t, true, cfg)
 	k := r.cfg
 	k.FPDUTimeout, k.Reliable = timeout, reliable
@@ -209,7 +209,7 @@ func TestSlowFill(t *testing.T) {
 // TestReceiveTimeout: a message that finds no receive waits for one, and is an error (RFC 5041, 7.1) after a timeout.
 // The next one has its own timeout.
 func TestReceiveTimeout(t *testing.T) {
-	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
+	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
 	k := r.cfg
 	k.ReceiveTimeout = tick.Second

@@ -92,7 +92,7 @@ func TestRetry(t *testing.T) {
 // TestRefusedIsNotMPA: if no TCP connection was established, the error does not mention MPA.
 func TestRefusedIsNotMPA(t *testing.T) {
 	for _, cause := range []tcp.Cause{tcp.CauseRefused, tcp.CauseUnreachable} {
-		d := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead})
+		d := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead})
 		d.Init(d.cfg)
 		d.Ended(cause)
 		if !errors.Is(d.Err(), verbs.ErrConnect) || !errors.Is(d.Err(), cause) ||

@@ -19,7 +19,7 @@ import (
 
 // in returns a side in the given state: an initiator that is starting, otherwise a responder.
 func in(t *testing.T, s state) (d *side) {
-	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
+	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
 	if s == starting {
 		return i

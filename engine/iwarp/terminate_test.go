@@ -145,13 +145,13 @@ func TestLocalFailure(t *testing.T) {
 		cfg    startup.Config
 		damage bool // of the initiator's first FPDU
 	}{
-		{name: "markers and CRC", cfg: startup.Config{Markers: true, RTR: startup.RTRRead}},
-		{name: "CRC", cfg: startup.Config{RTR: startup.RTRWrite}},
-		{name: "markers", cfg: startup.Config{Markers: true, NoCRC: true, RTR: startup.RTRSend}},
-		{name: "neither", cfg: startup.Config{NoCRC: true, RTR: startup.RTRRead}},
+		{name: "markers and CRC", cfg: startup.Config{Markers: true, RTRs: startup.RTRRead}},
+		{name: "CRC", cfg: startup.Config{RTRs: startup.RTRWrite}},
+		{name: "markers", cfg: startup.Config{Markers: true, NoCRC: true, RTRs: startup.RTRSend}},
+		{name: "neither", cfg: startup.Config{NoCRC: true, RTRs: startup.RTRRead}},
 		{name: "client-server model", cfg: startup.Config{}},
 		{name: "revision 1", cfg: startup.Config{Revision: startup.RevIETF}},
-		{name: "first FPDU damaged", cfg: startup.Config{RTR: startup.RTRRead}, damage: true},
+		{name: "first FPDU damaged", cfg: startup.Config{RTRs: startup.RTRRead}, damage: true},
 	} {
 		c.cfg.IRD, c.cfg.ORD = 2, 2
 		for _, failing := range []string{"initiator", "responder"} {
@@ -235,7 +235,7 @@ func TestReplyRefused(t *testing.T) {
 			"20070000 1bd2babe"},
 	} {
 		for _, aborted := range []bool{false, true} {
-			i := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead})
+			i := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead})
 			if aborted {
 				i.qp.Abort()
 				i.qp.Actions()

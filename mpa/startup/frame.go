@@ -44,7 +44,7 @@ const (
 var frameKeys = [...]string{
 	requestFrame: "MPA ID Req Frame",
 	replyFrame:   "MPA ID Rep Frame",
-	rtrFrame:     "MPA ID RtR Frame", // 52 74 52, as the bytes of the proposal say; its text says Rtr
+	rtrFrame:     "MPA ID RtR Frame", // 52 74 52, as in the hex dump of the proposal; its text says Rtr
 }
 
 const rtrFrameAsText = "MPA ID Rtr Frame"
@@ -84,7 +84,7 @@ type frameReader struct {
 }
 
 // read consumes the bytes of b that belong to a frame of the wanted kind, and returns how many. done means that the
-// frame is complete; its data alias the reader. The first byte that cannot be right is an error.
+// frame is complete; its data alias the reader. read returns an error at the first byte that cannot be right.
 func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bool,
 	err *ulpdu.Error) {
 	for {
@@ -155,7 +155,7 @@ func startupError(format string, args ...any) *ulpdu.Error {
 //	+-+-+---------------------------+-+-+---------------------------+
 type enhanced struct {
 	peerToPeer bool // A
-	rtr        RTR  // B, C, D
+	rtrs       RTR  // B, C, D
 	ird, ord   uint16
 }
 
@@ -169,13 +169,13 @@ func (e *enhanced) appendTo(b []byte) []byte {
 	w0, w1 := e.ird&NotNegotiated, e.ord&NotNegotiated
 	if e.peerToPeer {
 		w0 |= highBit
-		if e.rtr&RTRSend != 0 {
+		if e.rtrs&RTRSend != 0 {
 			w0 |= secondBit
 		}
-		if e.rtr&RTRWrite != 0 {
+		if e.rtrs&RTRWrite != 0 {
 			w1 |= highBit
 		}
-		if e.rtr&RTRRead != 0 {
+		if e.rtrs&RTRRead != 0 {
 			w1 |= secondBit
 		}
 	}
@@ -191,13 +191,13 @@ func parseEnhanced(pd []byte) (e enhanced, rest []byte, ok bool) {
 	e.ird, e.ord = w0&NotNegotiated, w1&NotNegotiated
 	if e.peerToPeer = w0&highBit != 0; e.peerToPeer {
 		if w0&secondBit != 0 {
-			e.rtr |= RTRSend
+			e.rtrs |= RTRSend
 		}
 		if w1&highBit != 0 {
-			e.rtr |= RTRWrite
+			e.rtrs |= RTRWrite
 		}
 		if w1&secondBit != 0 {
-			e.rtr |= RTRRead
+			e.rtrs |= RTRRead
 		}
 	}
 	return e, pd[enhancedLen:], true
@@ -211,8 +211,8 @@ func AppendSMBD(b []byte, ird, ord uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, ird), ord)
 }
 
-// ParseSMBD splits private data into the header of [MS-SMBD], 6.1, and the rest. It reads numbers as little-endian if
-// only that makes them small: an early sender wrote them so.
+// ParseSMBD splits private data into the header of [MS-SMBD], 6.1, and the rest. It reads the numbers as little-endian
+// if that makes a large IRD small: an early sender wrote them that way.
 func ParseSMBD(pd []byte) (ird, ord uint32, rest []byte, ok bool) {
 	if len(pd) < smbdLen {
 		return 0, 0, pd, false

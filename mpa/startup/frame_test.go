@@ -9,8 +9,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestParseSMBD: the header of [MS-SMBD], 6.1, is IRD and ORD in network order, both above 0. What is none stays
-// private data. Numbers that are small as little-endian alone are of an early sender.
+// TestParseSMBD: the header of [MS-SMBD], 6.1, is IRD and ORD in network order, both above 0. Data that cannot be such
+// a header stay private data. An IRD that is small only in little-endian order shows that an early sender wrote both
+// numbers in that order.
 //
 //req:smbd-1
 func TestParseSMBD(t *testing.T) {
@@ -49,8 +50,8 @@ func TestParseSMBD(t *testing.T) {
 	}
 }
 
-// TestWrongKeyFailsAtFirstByte: the first byte of a stream that no key has there ends the start-up, and not one later.
-// The message names the usual mistakes.
+// TestWrongKeyFailsAtFirstByte: the start-up fails at the first byte that differs from the expected key, not later. The
+// message names the usual mistakes.
 //
 //req:rfc5044-7.1.1-2
 func TestWrongKeyFailsAtFirstByte(t *testing.T) {
@@ -108,8 +109,8 @@ func TestWrongKeyFailsAtFirstByte(t *testing.T) {
 	try("responder", text, strings.Index(text, "tr"), "no MPA Request")
 }
 
-// TestDataLength: a frame is complete with the last byte of its private data, and with none before it; 512 are the
-// most (RFC 5044, 7.1.1).
+// TestDataLength: a frame is complete with the last byte of its private data, and not before; at most 512 bytes are
+// allowed (RFC 5044, 7.1.1).
 //
 //req:rfc5044-7.1.1-9
 func TestDataLength(t *testing.T) {
@@ -146,13 +147,13 @@ func TestDataLength(t *testing.T) {
 }
 
 // TestLongFPDUsNeedRevision2: the bit that offers FPDUs longer than a segment is reserved in revision 1 (RFC 5044,
-// 7.1.1), and of no meaning to a side that does not offer it.
+// 7.1.1), and is ignored by a side that does not offer it.
 func TestLongFPDUsNeedRevision2(t *testing.T) {
 	for _, c := range []struct {
-		cfg       Config
-		req, rep  string // flags and all that follows
-		long      bool   // it is agreed
-		repliesTo string // our own Reply to req
+		cfg      Config
+		req, rep string // the frame from the flags on
+		long     bool   // long FPDUs are agreed
+		ownReply string // our own Reply to req
 	}{
 		{Config{Revision: 1, LongFPDUs: true}, "48 01 0000", "48 01 0000", false, "40 01 0000"},
 		{Config{LongFPDUs: true}, "58 02 0004 0000 0000", "58 02 0004 0000 0000", true,
@@ -175,8 +176,8 @@ func TestLongFPDUsNeedRevision2(t *testing.T) {
 			t.Errorf("%+v, %s: %v, initiator %v, responder %v", c.cfg, c.req, i.Stage(),
 				i.Params().LongFPDUs, r.Params().LongFPDUs)
 		}
-		if got := r.Output(); string(got) != string(unhex(t, repKey+c.repliesTo)) {
-			t.Errorf("%+v, %s: Reply %x, want %s", c.cfg, c.req, got[flagsAt:], c.repliesTo)
+		if got := r.Output(); string(got) != string(unhex(t, repKey+c.ownReply)) {
+			t.Errorf("%+v, %s: Reply %x, want %s", c.cfg, c.req, got[flagsAt:], c.ownReply)
 		}
 	}
 }

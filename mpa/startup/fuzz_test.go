@@ -7,13 +7,13 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// FuzzStartup feeds both sides with bytes, whole and one by one: no panic, the same end, and never a Reply
-// that our own initiator cannot read.
+// FuzzStartup feeds both sides with bytes, all at once and one by one. Nothing panics, both ways give the same result,
+// and our own reader can read each Reply.
 //
 //req:rfc5044-7.1.2-3 rfc5044-7.1.2-9
 func FuzzStartup(f *testing.F) {
 	for _, cfg := range []Config{{}, {Revision: 1}, {Role: RDMAC},
-		{RTR: allRTR, IRD: 5, ORD: 6, PrivateData: []byte("hello")},
+		{RTRs: allRTR, IRD: 5, ORD: 6, PrivateData: []byte("hello")},
 		{Revision: 1, RtrFrame: true}, {Revision: 1, SMBD: true, IRD: 7, ORD: 8},
 		{PrivateData: make([]byte, 508), NoCRC: true, Markers: true}} {
 		var i Initiator
@@ -36,7 +36,7 @@ func FuzzStartup(f *testing.F) {
 		cfg := Config{Role: Role(kind % 3), RtrFrame: kind&4 != 0, SMBD: kind&8 != 0, IRD: 4,
 			ORD: 4}
 		if kind&16 != 0 {
-			cfg.Revision, cfg.RTR = RevIETF, RTRRead
+			cfg.Revision, cfg.RTRs = RevIETF, RTRRead
 		}
 		type result struct {
 			stage  Stage

@@ -33,7 +33,7 @@ func (i *Initiator) Init(cfg Config) error {
 		}
 	case RevEnhanced:
 		f.sFlag, f.longFPDUs = true, cfg.LongFPDUs
-		e := enhanced{peerToPeer: cfg.RTR != 0, rtr: cfg.RTR, ird: cfg.IRD, ord: cfg.ORD}
+		e := enhanced{peerToPeer: cfg.RTRs != 0, rtrs: cfg.RTRs, ird: cfg.IRD, ord: cfg.ORD}
 		head = e.appendTo(nil)
 	}
 	var err error
@@ -60,8 +60,9 @@ func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	return n, err
 }
 
-// PeerClosed is Closed for a peer that sent a FIN or RST after the Request was sent to it. No other end of a connection
-// shows that the peer does not support the Request: not a failed handshake, a broken path or a timeout.
+// PeerClosed is Closed for a peer that answered the Request with a FIN or RST. That may mean that the peer does not
+// support the Request; Retry then returns what to change. For other ends, such as a failed handshake, a broken path or
+// a timeout, call Closed.
 func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
 		switch { // RFC 6581, 10: a responder that does not support a frame closes without a Reply
@@ -74,12 +75,12 @@ func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	return i.endpoint.Closed(why)
 }
 
-// Terminate returns the Terminate to send to the peer if its Reply asks for something that this endpoint cannot do (RFC
-// 6581, 9), or nil. The stage is StageFailed then. Params describe how to send the Terminate, as the only FPDU before
-// closing.
+// Terminate returns the Terminate to send to the peer, or nil. It is not nil if the Reply asks for something that this
+// endpoint cannot do (RFC 6581, 9); the stage is StageFailed then. Params describe how to send the Terminate, as the
+// only FPDU before closing.
 func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 
-// Retry returns the parameters to try on another connection after StageRejected or StageFailed.
+// Retry returns the change with which to try again on another connection, after StageRejected or StageFailed.
 func (i *Initiator) Retry() Retry { return i.retry }
 
 func (i *Initiator) handleReply(f *frame) *ulpdu.Error {
@@ -101,7 +102,7 @@ func (i *Initiator) handleReply(f *frame) *ulpdu.Error {
 		i.applySMBD(f)
 		switch {
 		case i.cfg.Markers && !f.markers && len(p.PrivateData) == 0:
-			// Soft-iWARP of Linux answers so when it is asked for markers. A Reply with M is a consumer's no.
+			// Linux's soft-iWARP rejects like this when it is asked for markers. A rejection with M is the consumer's.
 			i.retry = RetryNoMarkers
 		case sent == RevEnhanced && f.rev == RevIETF:
 			i.retry = RetryRevision1
@@ -151,11 +152,11 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 			"the responder may send up to %d concurrent RDMA Reads; this "+
 				"side accepts %d", e.ord, p.IRD)
 	}
-	if i.cfg.RTR == 0 {
+	if i.cfg.RTRs == 0 {
 		return nil
 	}
 	p.PeerToPeer = true
-	both, hint := e.rtr&i.cfg.RTR, ""
+	both, hint := e.rtrs&i.cfg.RTRs, ""
 	if both&RTRRead != 0 && e.ird == 0 { // ORD is at most the responder's IRD (9.1): no Read may be sent
 		both &^= RTRRead
 		hint = "; its IRD of 0 leaves no room for the Read"
@@ -163,7 +164,7 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 	if p.RTR = both.preferred(); p.RTR == 0 {
 		return i.failWithTerminate(ulpdu.CodeRTR,
 			"the responder accepts the RTR messages %v; this side can send %v%s",
-			e.rtr, i.cfg.RTR, hint)
+			e.rtrs, i.cfg.RTRs, hint)
 	}
 	return nil
 }
@@ -174,7 +175,7 @@ func (i *Initiator) failWithTerminate(code uint8, format string, args ...any) *u
 	return i.fail(i.terminate)
 }
 
-// applySMBD adopts the numbers of [MS-SMBD] in a Reply of revision 1.
+// applySMBD adopts the IRD and ORD of [MS-SMBD] in a Reply of revision 1.
 func (i *Initiator) applySMBD(f *frame) {
 	if !i.cfg.SMBD || f.rev != RevIETF {
 		return

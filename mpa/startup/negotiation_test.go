@@ -11,7 +11,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestNegotiation checks what both sides take away, whatever the chunks in which frames arrive.
+// TestNegotiation checks the Params of both sides, for frames that arrive in chunks of several sizes.
 //
 //req:rfc5044-3-5 rfc5044-4.4-1 rfc5044-4.4-2 rfc5044-7.1.1-3 rfc5044-7.1.1-4 rfc5044-C-2 rfc5044-C-4 rfc6581-9.1-1
 //req:rfc6581-9.1-2 rfc6581-9.1-3 rfc6581-9.1-5 rfc6581-9.1-6 rfc6581-9.2-2 rfc6581-9.2-3 rfc6581-9.2-5 rfc6581-10-2 ptp-1
@@ -55,8 +55,8 @@ func TestNegotiation(t *testing.T) {
 				Receive: mpa.Framing{CRC: true}, IRD: 7, ORD: 9, PeerIRD: NotNegotiated,
 				PeerORD: NotNegotiated, Negotiated: true}},
 		{name: "RTR: Read before Write before Send",
-			i: Config{IRD: 1, ORD: 1, RTR: allRTR},
-			r: Config{RTR: RTRSend | RTRWrite}, answer: Answer{IRD: 1, ORD: 1},
+			i: Config{IRD: 1, ORD: 1, RTRs: allRTR},
+			r: Config{RTRs: RTRSend | RTRWrite}, answer: Answer{IRD: 1, ORD: 1},
 			pi: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1,
 				Negotiated: true, PeerToPeer: true, RTR: RTRWrite},
@@ -64,7 +64,7 @@ func TestNegotiation(t *testing.T) {
 				Receive: mpa.Framing{CRC: true}, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1,
 				Negotiated: true, PeerToPeer: true, RTR: RTRWrite}},
 		{name: "RTR: a Read raises the responder's IRD",
-			i: Config{RTR: RTRRead}, answer: Answer{},
+			i: Config{RTRs: RTRRead}, answer: Answer{},
 			pi: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, PeerIRD: 1, Negotiated: true, PeerToPeer: true,
 				RTR: RTRRead},
@@ -72,7 +72,7 @@ func TestNegotiation(t *testing.T) {
 				Receive: mpa.Framing{CRC: true}, IRD: 1, Negotiated: true, PeerToPeer: true,
 				RTR: RTRRead}},
 		{name: "RTR: nothing in common",
-			i: Config{RTR: RTRWrite}, r: Config{RTR: RTRSend}, term: ulpdu.CodeRTR,
+			i: Config{RTRs: RTRWrite}, r: Config{RTRs: RTRSend}, term: ulpdu.CodeRTR,
 			pi: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, Negotiated: true, PeerToPeer: true},
 			pr: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
@@ -178,15 +178,15 @@ func TestInitiatorHandlesForeignReplies(t *testing.T) {
 	}{
 		{"insufficient IRD", Config{IRD: 4}, repKey + "50 02 0004 0001 0005", StageFailed,
 			RetryNone, ulpdu.CodeIRD},
-		{"RTR not answered", Config{IRD: 4, ORD: 4, RTR: RTRSend}, repKey +
+		{"RTR not answered", Config{IRD: 4, ORD: 4, RTRs: RTRSend}, repKey +
 			"50 02 0004 0004 0004", StageFailed, RetryNone, ulpdu.CodeRTR},
-		{"RTR by Read with an IRD of 0", Config{IRD: 4, ORD: 4, RTR: RTRRead}, repKey +
+		{"RTR by Read with an IRD of 0", Config{IRD: 4, ORD: 4, RTRs: RTRRead}, repKey +
 			"50 02 0004 8000 4004", StageFailed, RetryNone, ulpdu.CodeRTR},
-		{"RTR by Read or Write with an IRD of 0", Config{IRD: 4, ORD: 4, RTR: allRTR},
+		{"RTR by Read or Write with an IRD of 0", Config{IRD: 4, ORD: 4, RTRs: allRTR},
 			repKey + "50 02 0004 8000 c004", StageEstablished, RetryNone, 0},
-		{"RTR by Read, IRD not negotiated", Config{IRD: 4, ORD: 4, RTR: RTRRead}, repKey +
+		{"RTR by Read, IRD not negotiated", Config{IRD: 4, ORD: 4, RTRs: RTRRead}, repKey +
 			"50 02 0004 bfff 4004", StageEstablished, RetryNone, 0},
-		{"two RTR messages answered", Config{IRD: 4, ORD: 4, RTR: allRTR}, repKey +
+		{"two RTR messages answered", Config{IRD: 4, ORD: 4, RTRs: allRTR}, repKey +
 			"50 02 0004 8004 c004", StageEstablished, RetryNone, 0},
 		{"A in the Reply only", Config{IRD: 4, ORD: 4}, repKey + "50 02 0004 c004 c004",
 			StageEstablished, RetryNone, 0},
@@ -268,7 +268,7 @@ func TestResponderHandlesForeignRequests(t *testing.T) {
 		cfg   Config
 		req   string
 		stage Stage
-		reply string // sent all the same
+		reply string // sent although the start-up fails
 	}{
 		{"revision 2 not enhanced", Config{}, reqKey + "40 02 0000", StageDecide, ""},
 		{"revision 2 for a side that supports 1", Config{Revision: 1}, reqKey +
@@ -309,7 +309,8 @@ func TestResponderHandlesForeignRequests(t *testing.T) {
 	}
 }
 
-// What an initiator sends before it has the Reply, be it a single byte, ends the start-up (RFC 5044, 7.1.2).
+// TestBytesBeforeReplyFail: the start-up fails if the initiator sends even one byte before it has the Reply (RFC 5044,
+// 7.1.2).
 func TestBytesBeforeReplyFail(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		var r Responder

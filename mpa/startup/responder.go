@@ -16,7 +16,7 @@ type Request struct {
 	// IRD and ORD of the peer, from RFC 6581 or [MS-SMBD]; NotNegotiated otherwise.
 	IRD, ORD    uint16
 	PeerToPeer  bool // the peer will send an RTR message
-	RTR         RTR  // of this set
+	RTRs        RTR  // the set of RTR messages that the peer can send
 	PrivateData []byte
 }
 
@@ -112,7 +112,7 @@ func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 				"6581's four", len(f.data))
 		}
 		q.Enhanced, q.PrivateData = true, rest
-		q.IRD, q.ORD, q.PeerToPeer, q.RTR = e.ird, e.ord, e.peerToPeer, e.rtr
+		q.IRD, q.ORD, q.PeerToPeer, q.RTRs = e.ird, e.ord, e.peerToPeer, e.rtrs
 	case f.rev == RevIETF && r.cfg.SMBD:
 		ird, ord, rest, ok := ParseSMBD(q.PrivateData)
 		if r.hasSMBD = ok; ok {
@@ -137,7 +137,7 @@ func (r *Responder) Accept(a Answer) error {
 		p.ORD = min(p.ORD, r.request.IRD)
 	}
 	if p.PeerToPeer = r.request.PeerToPeer; p.PeerToPeer {
-		if p.RTR = e.rtr; p.RTR == RTRRead {
+		if p.RTR = e.rtrs; p.RTR == RTRRead {
 			p.IRD = max(p.IRD, 1)
 		}
 	}
@@ -180,7 +180,7 @@ func (r *Responder) makeReply(a *Answer, reject bool) (*frame, enhanced, error) 
 		PrivateData: q.PrivateData}
 	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC,
 		rejected: reject}
-	if reject { // no markers follow; the Request's M shows that its markers were not the reason
+	if reject { // no markers follow a rejection; the M of the Request, repeated, shows that markers were not the reason
 		f.markers = r.received.markers
 	}
 	var head []byte
@@ -211,15 +211,15 @@ func (r *Responder) enhancedReply(a *Answer, reject bool) enhanced {
 	q := &r.request
 	e := enhanced{peerToPeer: q.PeerToPeer, ird: a.IRD, ord: a.ORD}
 	if q.PeerToPeer {
-		own := r.cfg.RTR
+		own := r.cfg.RTRs
 		if own == 0 {
 			own = allRTR
 		}
 		// Exactly one message: some initiators take a second bit for a mismatch.
-		if e.rtr = (q.RTR & own).preferred(); e.rtr == 0 {
-			e.rtr = own.preferred()
+		if e.rtrs = (q.RTRs & own).preferred(); e.rtrs == 0 {
+			e.rtrs = own.preferred()
 		}
-		if e.rtr == RTRRead {
+		if e.rtrs == RTRRead {
 			e.ird = max(e.ird, 1)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 )
 
 // RTR is a set of ready-to-receive messages (RFC 6581, 4.3 and 9.2). They have no payload; the initiator sends one of
-// them first.
+// them first. In this package a field RTRs holds a set, a field RTR one message or none.
 type RTR uint8
 
 const (
@@ -66,9 +66,9 @@ type Config struct {
 	// MirrorMarkers makes a responder ask for markers only if the initiator asked for them too. Most initiators do not
 	// implement markers. Such an initiator treats the M bit of a Reply as a refusal, and a responder cannot try again.
 	MirrorMarkers bool
-	// LongFPDUs offers, with RevEnhanced, FPDUs longer than a segment in either direction. It uses a reserved bit that
-	// Linux's soft-iWARP has for it. RFC 5044 keeps an FPDU within one segment, for receivers that place each segment
-	// by itself.
+	// LongFPDUs offers, with RevEnhanced, FPDUs longer than a segment in either direction. It uses the reserved bit
+	// that Linux's soft-iWARP uses for this. RFC 5044 keeps an FPDU within one segment, for receivers that place each
+	// segment by itself.
 	LongFPDUs bool
 	// NoCRC turns the CRC off if the peer does too. Only an administrator may set it.
 	NoCRC bool
@@ -77,9 +77,9 @@ type Config struct {
 	// IRD and ORD are the numbers of RDMA Reads that this endpoint accepts and sends at a time, at most NotNegotiated.
 	// A responder's are in its Answer.
 	IRD, ORD uint16
-	// RTR is the set of RTR messages that this endpoint can send or accept. For an initiator, zero means the
+	// RTRs is the set of RTR messages that this endpoint can send or accept. For an initiator, zero means the
 	// client-server model, in which the connecting consumer sends first. For a responder, zero means all.
-	RTR RTR
+	RTRs RTR
 	// RtrFrame enables the proposal that preceded RFC 6581: a third start-up frame, with RevIETF only.
 	RtrFrame bool
 	// SMBD puts the IRD and ORD of [MS-SMBD] in front of the private data of RevIETF, and expects them there.
@@ -95,8 +95,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("mpa: invalid revision %d", c.Revision)
 	case c.IRD > NotNegotiated, c.ORD > NotNegotiated:
 		return fmt.Errorf("mpa: IRD %d and ORD %d must be at most %d", c.IRD, c.ORD, NotNegotiated)
-	case c.RTR&^allRTR != 0:
-		return fmt.Errorf("mpa: invalid RTR set %#x", uint8(c.RTR))
+	case c.RTRs&^allRTR != 0:
+		return fmt.Errorf("mpa: invalid RTR set %#x", uint8(c.RTRs))
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (c *Config) revision() Revision {
 	return c.Revision
 }
 
-// limitData returns b if it fits a frame. b is a header and own bytes of the consumer's private data.
+// limitData returns b if it fits a frame. b is a header, followed by own bytes of the consumer's private data.
 func limitData(b []byte, own int) ([]byte, error) {
 	if len(b) > MaxPrivateData {
 		return nil, fmt.Errorf("mpa: %d bytes of private data exceed the maximum of %d", own,
@@ -134,7 +134,7 @@ type Params struct {
 	// PeerIRD and PeerORD are those of the peer's frame, NotNegotiated if it has none.
 	PeerIRD, PeerORD uint16
 	Negotiated       bool // IRD and ORD were exchanged, by RFC 6581 or [MS-SMBD]
-	PeerToPeer       bool // an RTR message opens the stream of the initiator
+	PeerToPeer       bool // the initiator's first FPDU is an RTR message
 	// RTR is the message that the responder asked for, and that the initiator must send as its first FPDU.
 	RTR         RTR
 	RtrFrame    bool   // an Rtr frame was exchanged: the responder need not wait for an FPDU
@@ -154,7 +154,7 @@ type Stage uint8
 
 const (
 	StageAwaitRequest Stage = iota // responder: the Request is not complete
-	StageDecide                    // responder: the consumer must accept or reject
+	StageDecide                    // responder: the consumer must accept or reject the Request
 	StageAwaitReply                // initiator: the Reply is not complete
 	StageAwaitRtr                  // responder: the Rtr frame is not complete
 	StageEstablished               // full operation begins with the next byte of either direction
@@ -198,8 +198,8 @@ func (s *endpoint) Stage() Stage { return s.stage }
 // Params returns the agreement; it is complete from StageEstablished or StageRejected on.
 func (s *endpoint) Params() *Params { return &s.params }
 
-// Closed reports that the connection is gone, or that the caller stopped waiting. why is for the message. It returns
-// the error to report, or nil if the start-up had finished.
+// Closed reports that the connection is gone, or that the caller stopped waiting. why begins the text of the error. It
+// returns the error to report, or nil if the start-up had finished.
 func (s *endpoint) Closed(why string) *ulpdu.Error {
 	switch s.stage {
 	case StageEstablished, StageRejected:

@@ -17,16 +17,16 @@ const (
 	repKey = "4d504120494420526570204672616d65"
 )
 
-// TestConfigRefused: both sides refuse configurations without meaning, and the error names the field.
+// TestConfigRefused: both sides refuse invalid configurations, and the error names the field.
 func TestConfigRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"": {Role: RDMAC, Revision: RevEnhanced, IRD: NotNegotiated, ORD: NotNegotiated,
-			RTR: allRTR},
+			RTRs: allRTR},
 		"invalid role 3":      {Role: RDMAC + 1},
 		"invalid revision 3":  {Revision: RevEnhanced + 1},
 		"IRD 16384":           {IRD: NotNegotiated + 1},
 		"ORD 16384":           {ORD: NotNegotiated + 1},
-		"invalid RTR set 0x8": {RTR: allRTR + 1},
+		"invalid RTR set 0x8": {RTRs: allRTR + 1},
 	} {
 		var i Initiator
 		var r Responder
@@ -39,8 +39,8 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// exchange runs a start-up until neither side has anything to say, in steps of at most chunk bytes; both sides see the
-// other close when one has failed.
+// exchange runs a start-up until neither side has output, in steps of at most chunk bytes. If one side fails, the other
+// sees it close.
 func exchange(i *Initiator, r *Responder, a Answer, chunk int) {
 	for range 4 {
 		for b := i.Output(); b != nil; b = i.Output() {
@@ -134,7 +134,7 @@ func cell(initiator, responder Config) string {
 	}
 	exchange(&i, &r, Answer{}, 1000)
 	if i.Stage() == StageFailed {
-		return "close" // also when the responder took itself for established: it sees the close
+		return "close" // the responder may have been established until it saw the close
 	}
 	p, q := i.Params(), r.Params()
 	if i.Stage() != StageEstablished || r.Stage() != StageEstablished || p.Version != q.Version ||
@@ -174,16 +174,16 @@ func TestStartupFrames(t *testing.T) {
 		{"revision 2, client-server", Config{IRD: 16, ORD: 8}, Config{},
 			Answer{IRD: 32, ORD: 32}, false,
 			reqKey + "50 02 0004 0010 0008", repKey + "50 02 0004 0020 0010"},
-		{"revision 2, peer-to-peer with Read", Config{IRD: 1, ORD: 0, RTR: RTRRead},
+		{"revision 2, peer-to-peer with Read", Config{IRD: 1, ORD: 0, RTRs: RTRRead},
 			Config{}, Answer{}, false,
 			reqKey + "50 02 0004 8001 4000", repKey + "50 02 0004 8001 4000"},
 		{"revision 2, peer-to-peer, all offered, one answered", Config{IRD: 2, ORD: 3,
-			RTR: allRTR}, Config{}, Answer{IRD: 4, ORD: 4}, false,
+			RTRs: allRTR}, Config{}, Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 c002 c003", repKey + "50 02 0004 8004 4002"},
-		{"revision 2, only Write offered", Config{IRD: 2, ORD: 3, RTR: RTRWrite},
+		{"revision 2, only Write offered", Config{IRD: 2, ORD: 3, RTRs: RTRWrite},
 			Config{}, Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 8002 8003", repKey + "50 02 0004 8004 8002"},
-		{"revision 2, only Send offered", Config{RTR: RTRSend}, Config{},
+		{"revision 2, only Send offered", Config{RTRs: RTRSend}, Config{},
 			Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 c000 0000", repKey + "50 02 0004 c004 0000"},
 		{"revision 2, not negotiated", Config{IRD: NotNegotiated, ORD: NotNegotiated},
@@ -286,7 +286,7 @@ func TestStartupFrames(t *testing.T) {
 	}
 }
 
-// TestRtrFrameKeys checks that both ways to write the key of the proposal are taken, and nothing else.
+// TestRtrFrameKeys checks that both spellings of the key of the proposal are accepted, and no other key.
 //
 //req:ptp-1
 func TestRtrFrameKeys(t *testing.T) {
@@ -314,7 +314,7 @@ func TestRtrFrameKeys(t *testing.T) {
 	}
 }
 
-// TestStartupClosed checks what a lost connection means at each stage, and what may work instead.
+// TestStartupClosed checks the error of a lost connection at several stages, and what Retry suggests.
 //
 //req:rfc5044-8-1 rfc6581-10-4
 func TestStartupClosed(t *testing.T) {
@@ -328,7 +328,7 @@ func TestStartupClosed(t *testing.T) {
 		{Config{Revision: 1, Markers: true}, "", RetryNoMarkers},
 		{Config{Revision: 1}, "", RetryNone},
 		{Config{Role: RDMAC}, "", RetryNone},
-		{Config{}, repKey, RetryNone}, // it did begin to answer
+		{Config{}, repKey, RetryNone}, // the peer has begun to answer
 	} {
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
@@ -370,7 +370,7 @@ func TestStartupConfig(t *testing.T) {
 		{Config{Revision: 1, PrivateData: make([]byte, 513)}, false},
 		{Config{Revision: 1, SMBD: true, PrivateData: make([]byte, 505)}, false},
 		{Config{Revision: 3}, false}, {Config{Role: 3}, false},
-		{Config{IRD: 0x4000}, false}, {Config{RTR: 8}, false},
+		{Config{IRD: 0x4000}, false}, {Config{RTRs: 8}, false},
 	} {
 		if err := i.Init(c.cfg); (err == nil) != c.good {
 			t.Errorf("%+v: %v", c.cfg, err)
@@ -392,7 +392,8 @@ func TestStartupConfig(t *testing.T) {
 	}
 }
 
-// TestMirrorMarkers is Linux siw as initiator: it sends no M, and closes when the Reply has one.
+// TestMirrorMarkers: with MirrorMarkers a responder asks for markers only if the initiator does. Linux's soft-iWARP as
+// initiator sends no M, and closes when the Reply has one.
 func TestMirrorMarkers(t *testing.T) {
 	for _, tc := range []struct{ asked, own, mirror, want bool }{
 		{asked: false, own: true, mirror: true, want: false},

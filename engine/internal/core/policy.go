@@ -51,11 +51,11 @@ func (d *Device) mpaConfig(own *verbs.MPAConfig, remote netip.Addr) (verbs.MPACo
 func initiator(m *verbs.MPAConfig, private []byte, ird, ord int) startup.Config {
 	c := responder(m)
 	c.PrivateData, c.IRD, c.ORD = private, uint16(ird), uint16(ord)
-	if c.RTR == 0 {
-		c.RTR = startup.RTRRead
+	if c.RTRs == 0 {
+		c.RTRs = startup.RTRRead
 	}
 	if m.ClientServer {
-		c.RTR = 0
+		c.RTRs = 0
 	}
 	return c
 }
@@ -64,7 +64,7 @@ func responder(m *verbs.MPAConfig) startup.Config {
 	return startup.Config{
 		Role: m.Role, Revision: m.Revision, Markers: m.Markers != verbs.MarkersOff,
 		MirrorMarkers: m.Markers != verbs.MarkersAlways, NoCRC: m.CRC == verbs.CRCOptional,
-		RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
+		RTRs: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
 	}
 }
 

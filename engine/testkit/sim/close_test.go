@@ -42,7 +42,7 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 func TestGracefulClose(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
 	c := newRDMA(s, rdmaConfig{
-		ini: startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead}, window: 1 << 20,
+		ini: startup.Config{IRD: 8, ORD: 8, RTRs: startup.RTRRead}, window: 1 << 20,
 		depth: 8, ops: 5, maxOp: 5000, tcpA: tcp.Config{}, tcpB: tcp.Config{},
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)

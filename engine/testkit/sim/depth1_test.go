@@ -74,7 +74,7 @@ func oneByOne(s *scenario, dialer bool, op rdmap.WROp, n, size int) *rdmaConn {
 	conn := tcp.Config{RcvSpace: window, RcvSpaceMax: window, StretchAck: 8, AckDelay: 20 * us,
 		Loss: loss.Config{CC: cc.Config{Algorithm: cc.CUBIC}, Pacing: true}}
 	c := &rdmaConn{s: s, cfg: rdmaConfig{
-		ini:    startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead, Markers: true},
+		ini:    startup.Config{IRD: 8, ORD: 8, RTRs: startup.RTRRead, Markers: true},
 		rsp:    startup.Config{Markers: true},
 		answer: startup.Answer{IRD: 8, ORD: 8}, pack: true, window: window, depth: 1, tcpA: conn,
 		tcpB: conn, poolBytes: 4 << 20, poolRecords: 1 << 12,

@@ -107,7 +107,7 @@ func (e *fuzzEnd) config(c *fuzzConn, responder bool) iwarp.Config {
 	s := startup.Config{Markers: m.markers, NoCRC: m.noCRC, PrivateData: []byte("fuzz"),
 		Revision: m.revision, IRD: 4, ORD: 4}
 	if m.revision != startup.RevIETF && !responder {
-		s.RTR = startup.RTRSend | startup.RTRWrite | startup.RTRRead
+		s.RTRs = startup.RTRSend | startup.RTRWrite | startup.RTRRead
 	}
 	cfg := iwarp.Config{Responder: responder, Startup: s, Pool: e.pool, Handler: c,
 		Window: 32 << 10}

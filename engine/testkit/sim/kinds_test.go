@@ -22,7 +22,7 @@ func (w *wide) kinds(cfg *rdmaConfig, name string) {
 	}
 	cfg.rsp.SMBD, cfg.ini.SMBD = w.one(2), w.one(2)
 	if cfg.ini.SMBD && cfg.rsp.SMBD && w.one(2) {
-		cfg.ini.Revision, cfg.ini.RTR = startup.RevIETF, 0
+		cfg.ini.Revision, cfg.ini.RTRs = startup.RevIETF, 0
 	}
 	if !w.one(4) {
 		return
@@ -33,7 +33,7 @@ func (w *wide) kinds(cfg *rdmaConfig, name string) {
 		cfg.ini.Revision, cfg.ini.IRD = startup.RevEnhanced, 1
 		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
 	case 1: // an RTR message for which the responder has no receive
-		cfg.ini.Revision, cfg.ini.RTR = startup.RevEnhanced, startup.RTRRead
+		cfg.ini.Revision, cfg.ini.RTRs = startup.RevEnhanced, startup.RTRRead
 		cfg.answer = startup.Answer{ORD: 8}
 	case 2: // an RDMA Consortium peer, which an IETF peer refuses
 		cfg.rsp.Role = startup.RDMAC

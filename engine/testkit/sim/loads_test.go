@@ -54,11 +54,11 @@ func (s *scenario) rdma(mtu int) {
 		badOp: s.one(15), v6: r.IntN(2),
 	}
 	c.poolBytes, c.poolRecords = pick(r, 1, 16<<10, 64<<10, 4<<20), pick(r, 1, 64, 1<<12)
-	c.ini = startup.Config{Markers: s.one(2), IRD: 8, ORD: 8, RTR: pick(r, startup.RTRSend,
+	c.ini = startup.Config{Markers: s.one(2), IRD: 8, ORD: 8, RTRs: pick(r, startup.RTRSend,
 		startup.RTRWrite, startup.RTRRead, 0), PrivateData: make([]byte, r.IntN(30))}
 	c.rsp = startup.Config{Markers: s.one(2)}
 	if s.one(4) {
-		c.ini.Revision, c.ini.RTR = startup.RevIETF, 0
+		c.ini.Revision, c.ini.RTRs = startup.RevIETF, 0
 	}
 	c.tcpA, c.tcpB = s.tcp(c.window), s.tcp(c.window)
 	// MPA's CRC finds errors that TCP misses.

@@ -31,7 +31,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	s.cuts, s.judge.cuts = true, true
 	cfg := tcp.Config{ProbeMTU: true, RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}
 	c := newRDMA(s, rdmaConfig{
-		ini:    startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead, Markers: true},
+		ini:    startup.Config{IRD: 8, ORD: 8, RTRs: startup.RTRRead, Markers: true},
 		rsp:    startup.Config{Markers: true},
 		window: 1 << 20, depth: 64, ops: 60, maxOp: 200_000, tcpA: cfg, tcpB: cfg, v6: v6,
 	}, s.hosts[0], s.hosts[1])

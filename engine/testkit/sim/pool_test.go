@@ -15,7 +15,7 @@ func TestEmptyPool(t *testing.T) {
 	s := quietScenario(t, 3, 9000, impair.Config{Delay: 100 * us, Rate: 1e9, Queue: 1 << 20})
 	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}
 	c := newRDMA(s, rdmaConfig{
-		ini: startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead}, window: 1 << 20, depth: 64,
+		ini: startup.Config{IRD: 8, ORD: 8, RTRs: startup.RTRRead}, window: 1 << 20, depth: 64,
 		ops: 40, maxOp: 100_000,
 		tcpA: cfg, tcpB: cfg, poolBytes: 1, poolRecords: 1,
 	}, s.hosts[0], s.hosts[1])

@@ -193,7 +193,7 @@ func drawSockets(t *testing.T, seed uint64) (s *scenario, c *rdmaConn, ends [2]*
 		cfg.early = endAbort
 	}
 	cfg.ini = startup.Config{Markers: s.one(2), IRD: 8, ORD: 8, LongFPDUs: !s.one(4),
-		RTR: pick(r, startup.RTRSend, startup.RTRWrite, startup.RTRRead, 0)}
+		RTRs: pick(r, startup.RTRSend, startup.RTRWrite, startup.RTRRead, 0)}
 	cfg.ini.NoCRC = s.one(3)
 	cfg.rsp = startup.Config{Markers: s.one(2), LongFPDUs: !s.one(4), NoCRC: s.one(3)}
 	c = newRDMA(s, cfg, s.hosts[0], s.hosts[1])

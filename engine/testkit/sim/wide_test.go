@@ -221,11 +221,11 @@ func (w *wide) rdma() {
 			cfg.early = endGraceful
 		}
 		cfg.ini = startup.Config{Markers: w.one(2), IRD: 8, ORD: 8, NoCRC: base.noPeerCRC,
-			RTR:         pick(w.rnd, startup.RTRSend, startup.RTRWrite, startup.RTRRead, 0),
+			RTRs:        pick(w.rnd, startup.RTRSend, startup.RTRWrite, startup.RTRRead, 0),
 			PrivateData: make([]byte, w.rnd.IntN(30))}
 		cfg.rsp = startup.Config{Markers: w.one(2), NoCRC: base.noPeerCRC}
 		if w.one(4) {
-			cfg.ini.Revision, cfg.ini.RTR = startup.RevIETF, 0
+			cfg.ini.Revision, cfg.ini.RTRs = startup.RevIETF, 0
 		}
 		cfg.tcpA = w.options(cfg.window)
 		w.kinds(&cfg, name)

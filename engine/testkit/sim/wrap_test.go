@@ -116,7 +116,7 @@ func TestFarConnection(t *testing.T) {
 	before := wrapSeen.half.Load() + wrapSeen.whole.Load()
 	port := nearWrap(s.hosts[0], s.hosts[1], 0, Epoch, false, 32000, map[uint16]bool{})
 	c := newRDMA(s, rdmaConfig{
-		ini: startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead, Markers: true},
+		ini: startup.Config{IRD: 8, ORD: 8, RTRs: startup.RTRRead, Markers: true},
 		rsp: startup.Config{Markers: true}, window: 1 << 20, depth: 16, ops: 30, maxOp: 1 << 20,
 		bulk: true, byteCount: *flagBytes, port: port,
 		tcpA: tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
