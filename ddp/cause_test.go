@@ -8,7 +8,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestCauses holds each error of DDP to the layer, type and code that RFC 5041, 7.2 and RFC 5040, 4.8 give it.
+// TestCauses checks that each error of DDP has the layer, type and code of RFC 5041, 7.2, and RFC 5040, 4.8.
 //
 //req:rfc5041-7.2-1
 func TestCauses(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestMakeCause: each field has its own bits, and none makes a cause of nothing.
+// TestMakeCause: each field has its own bits, and no fields make CauseNone.
 func TestMakeCause(t *testing.T) {
 	for _, v := range []struct {
 		l         ulpdu.Layer

@@ -2,9 +2,9 @@ package ddp
 
 import "unsafe"
 
-// Registered memory may be the mapping of a file. When the file is cut off, or its disk fails, an access gets
-// SIGBUS, which runtime/debug.SetPanicOnFault makes a panic with the address. That ends the region, and the
-// streams that came to touch it.
+// Registered memory may be the mapping of a file. If the file is truncated, or its disk fails, an access gets SIGBUS,
+// which runtime/debug.SetPanicOnFault turns into a panic with the address. That revokes the STag of the region, and
+// ends the streams that access it.
 
 // Offset returns the offset of the address in the region, and whether the region contains it.
 func (m *MR) Offset(addr uintptr) (off uint64, ok bool) {
@@ -17,8 +17,8 @@ func OffsetIn(mem []byte, addr uintptr) (off uint64, ok bool) {
 	return uint64(at), at < uintptr(len(mem))
 }
 
-// RevokeMemory revokes every STag of the memory at addr, which cannot be accessed. Peers then get the error for an
-// unknown STag. It returns one of the regions, or nil if there is none.
+// RevokeMemory revokes the STags of all regions that contain addr, because the memory there cannot be accessed. Peers
+// then get the error for an unknown STag. It returns one of the regions, or nil if there is none.
 func (t *Table) RevokeMemory(addr uintptr) (found *MR) {
 	var hit []*MR
 	for i := range t.slots {

@@ -20,7 +20,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// Headers of the reference vectors and of RFC 5041, figures 4 and 6, filled with counting bytes.
+// The reference vectors, and headers with the fields of RFC 5041, figures 4 and 6, filled with different bytes.
 var taggedVectors = []struct {
 	hex string
 	h   Tagged

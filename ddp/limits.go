@@ -17,8 +17,8 @@ const (
 	// overwrite the beginning of the message, and complete it with a length of a few bytes.
 	MaxMessage = 1<<32 - 1
 
-	// maxDraws bounds the attempts to draw an unused STag. With MaxRegions of 2^32 values in use, 16 attempts fail
-	// together once in 10^57. If they do, the source is broken.
+	// maxDraws bounds the attempts to draw an unused STag. If MaxRegions of the 2^32 values are in use, 16 attempts in
+	// a row fail once in 10^57 cases. If they do, the source is broken.
 	maxDraws = 16
 
 	// minSlots is the size of an empty table.

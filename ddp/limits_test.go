@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// forge returns a slice that claims n bytes, of which there is one: for lengths that no test can have.
+// forge returns a slice of n bytes with the memory of only one, for lengths that no test can allocate.
 func forge(n uint64) []byte {
 	first := new([1]byte)
 	header := struct {
@@ -16,7 +16,7 @@ func forge(n uint64) []byte {
 	return *(*[]byte)(unsafe.Pointer(&header))
 }
 
-// TestMaxDomains: there is no domain beyond the limit, and one that is freed makes room for another.
+// TestMaxDomains: no domain beyond the limit can be allocated, and a freed one makes room for another.
 func TestMaxDomains(t *testing.T) {
 	tab, first := newTable(t)
 	for n := 2; n <= MaxDomains; n++ {
@@ -37,7 +37,7 @@ func TestMaxDomains(t *testing.T) {
 	}
 }
 
-// TestMaxRegions: regions and bindings count against one limit together, as STags that are valid do.
+// TestMaxRegions: valid regions and valid bindings have one limit together.
 func TestMaxRegions(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 8), Attr{Access: BindMW})

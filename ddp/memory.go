@@ -9,8 +9,8 @@ import (
 // Access is a set of access rights on a memory region.
 type Access uint8
 
-// The rights. Local reading needs none. RemoteAtomic is its own right and is implied by no
-// other (RFC 7306 names none).
+// The rights. Local reading needs none. RemoteAtomic is a right of its own: no other right implies it. RFC 7306 names
+// no right for atomics.
 const (
 	LocalWrite Access = 1 << iota // target of receives, Read responses and atomic results
 	RemoteRead
@@ -47,7 +47,7 @@ type PD struct {
 	sharedStreams SharedCount // attached in all tables of the domain; nil if no other table has it
 }
 
-// ShareStreamCount makes p count its streams in all too. The same domain in other tables shares that count. No stream
+// ShareStreamCount makes p count its streams also in all, a count that the same domain shares in all tables. No stream
 // may be attached yet.
 func (p *PD) ShareStreamCount(all SharedCount) { p.sharedStreams = all }
 
@@ -93,7 +93,7 @@ type MR struct {
 type mrState uint8
 
 const (
-	mrDeregistered      mrState = iota // deregistered
+	mrDeregistered      mrState = iota // never registered, or deregistered
 	mrValid                            // the STag is in the table
 	mrInvalidatedByPeer                // invalidated by the peer's Send with Invalidate
 	mrRevoked                          // invalidated locally
@@ -107,10 +107,10 @@ type Attr struct {
 	Base TO
 	// Stream limits the region to one stream; 0 gives it to all streams of the domain.
 	Stream StreamID
-	// STag asks for this value, for a region that has the same name in several workers' tables. 0 draws a random one.
+	// STag asks for this value, for a region that has the same STag in several workers' tables. 0 draws a random one.
 	STag STag
 	// Invalidations counts the invalidations of the same region in all tables that have it, from 0. After the first,
-	// none of them reaches the region. It is nil for a region of this table alone.
+	// the region is invalid in all of them. It is nil for a region of this table alone.
 	Invalidations SharedCount
 	// Owner is for the consumer; MR.Owner returns it.
 	Owner any
@@ -207,7 +207,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// bytesAt returns n bytes of the region at to.
+// bytesAt returns the n bytes of the region at tagged offset to.
 func (m *MR) bytesAt(to TO, n int) ([]byte, Fault) {
 	if n < 0 || uint64(to)+uint64(n) < uint64(to) {
 		return nil, FaultWrap

@@ -41,8 +41,8 @@ func BufferIndex(msn, next MSN, n int) (int, Cause) {
 	return int(d), CauseNone
 }
 
-// CheckUntagged checks n bytes at mo against a buffer of size bytes (RFC 5041, 7.1, checks 3 and 4 of untagged
-// segments). Bytes of the buffer at MaxMessage and beyond do not count.
+// CheckUntagged checks whether n bytes at message offset mo fit a buffer of size bytes (RFC 5041, 7.1, checks 3 and 4
+// of untagged segments). Bytes of the buffer at MaxMessage and beyond do not count.
 func CheckUntagged(mo MO, n int, size uint64) Cause {
 	size = min(size, MaxMessage)
 	if uint64(mo) > size {
@@ -54,8 +54,8 @@ func CheckUntagged(mo MO, n int, size uint64) Cause {
 	return CauseNone
 }
 
-// Scatter copies the bytes of v from off on to the pieces, beginning at bytes into the pieces. The caller has checked
-// that they fit.
+// Scatter copies the bytes of v from offset off on to the pieces, from offset at of the pieces on. The caller has
+// checked that they fit.
 func Scatter(pieces [][]byte, at uint64, v *ulpdu.View, off int) {
 	for _, p := range pieces {
 		if off >= v.Len() {
@@ -70,7 +70,7 @@ func Scatter(pieces [][]byte, at uint64, v *ulpdu.View, off int) {
 	}
 }
 
-// Gather fills dst with bytes of the pieces, beginning at bytes into the pieces, and returns how many there were.
+// Gather fills dst with the bytes of the pieces from offset at on, and returns how many there were.
 func Gather(dst []byte, pieces [][]byte, at uint64) int {
 	n := 0
 	for _, p := range pieces {

@@ -59,8 +59,8 @@ func TestCheckUntagged(t *testing.T) {
 	}
 }
 
-// TestScatterGather compares both with copies of one piece, over random pieces of destination
-// and of source.
+// TestScatterGather compares Scatter and Gather with copies between contiguous buffers. The pieces of destination and
+// source are random.
 //
 //req:rfc5041-5.2-3
 func TestScatterGather(t *testing.T) {
@@ -95,7 +95,7 @@ func TestScatterGather(t *testing.T) {
 	}
 }
 
-// TestPlaceTagged: bytes land where TO says and nowhere else; a bad segment lands nowhere.
+// TestPlaceTagged: the payload is written where TO says and nowhere else; a refused segment writes nothing.
 //
 //req:rfc5041-5.2-3 rfc5041-7.1-3
 func TestPlaceTagged(t *testing.T) {

@@ -124,8 +124,8 @@ func (t *Table) revoke(m *MR, state mrState) {
 	}
 }
 
-// invalidate is revoke in all tables that have m. The others find it stale from then on, except for a segment that is
-// being placed at that moment.
+// invalidate is revoke in all tables that have the region m. The others find it stale from then on, except for a
+// segment that is being placed at that moment. A binding is valid in one table only, so revoke is enough.
 func (t *Table) invalidate(m *MR, state mrState) {
 	t.revoke(m, state)
 	if m.shared != nil && m.window == nil {
@@ -142,7 +142,7 @@ func (t *Table) InUse(m *MR) bool {
 }
 
 // Deregister removes the region. Afterwards the memory belongs to the caller alone. It fails with ErrBusy while queued
-// work refers to the region, and with ErrNotValid for a binding, which ends in other ways.
+// work refers to the region, and with ErrNotValid for one that is not registered, or for the binding of a window.
 func (t *Table) Deregister(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state == mrDeregistered || m.parent != nil {
 		return ErrNotValid
@@ -202,9 +202,9 @@ func (m *MR) isReachable(pd *PD, stream StreamID) bool {
 	return m.pd == pd && (m.stream == 0 || m.stream == stream)
 }
 
-// Find checks an access of n bytes at to by a stream of domain pd, and returns the region and its bytes. All rights in
-// need must be there. The order of the checks reveals least to a peer: a region that the stream cannot reach is not
-// examined further.
+// Find checks an access of n bytes at tagged offset to, by a stream of domain pd, and returns the region and its bytes.
+// All rights in need must be there. The order of the checks reveals least to a peer: a region that the stream cannot
+// reach is not examined further.
 func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte,
 	Fault) {
 	m := t.Lookup(s)

@@ -31,9 +31,9 @@ func newTable(t testing.TB) (*Table, *PD) {
 	return tab, pd
 }
 
-// TestTableAgainstMap registers and forgets regions at random and compares with a map; clusters
-// are forced by STags that differ in the high bits only. The slots are a quarter full at least when there are most
-// STags.
+// TestTableAgainstMap registers and deregisters regions at random and compares the table with a map. STags that differ
+// only in the high bits force clusters. There are at least two slots for each STag, and fewer than four for each of the
+// most STags so far.
 //
 //req:rfc5041-8.3-1
 func TestTableAgainstMap(t *testing.T) {
@@ -90,8 +90,8 @@ func TestTableAgainstMap(t *testing.T) {
 	}
 }
 
-// TestSTagsAreRandomAndUnused: an STag is never 0, never taken twice, never the one just invalidated; a source that
-// repeats itself is found out.
+// TestSTagsAreRandomAndUnused: an STag that is drawn is not 0 and not in use. A source that repeats itself is detected
+// after maxDraws.
 //
 //req:rfc5040-8.1.1-8
 func TestSTagsAreRandomAndUnused(t *testing.T) {
@@ -215,7 +215,7 @@ func TestHeldRegionIsNotDeregistered(t *testing.T) {
 	}
 }
 
-// TestFind is the access check at each edge (RFC 5041, 7.1).
+// TestFind checks the access check at each edge (RFC 5041, 7.1).
 //
 //req:rfc5041-7.1-2 rfc5041-8.2-1 rfc5041-8.3.1-1 rfc5040-8.1.1-1 rfc5040-8.1.1-2 rfc5040-8.1.1-3 rfc5040-8.1.1-5
 //req:rfc5042-6.1.1-2 rfc5042-6.1.1-3 rfc5042-6.2.1-1
@@ -337,9 +337,9 @@ func TestLookupAllocs(t *testing.T) {
 	}
 }
 
-// TestLookupCache: with what the last Write found, the next one is placed in the same bytes or has the same
-// fault as without, also when regions were invalidated, renewed, deregistered or registered again under the
-// same STag in between.
+// TestLookupCache: with the cache of the last Write, the next Write is placed in the same bytes, or has the same fault,
+// as without it. That holds also if regions were invalidated, deregistered or registered again under the same STag in
+// between.
 func TestLookupCache(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	tab, pd := newTable(t)

@@ -1,7 +1,7 @@
 package ddp
 
-// keyBits are the bits of a window's STag that its consumer chooses with each binding (the key of an STag). An old
-// STag gives a peer no access.
+// keyBits are the bits of a window's STag that its consumer chooses with each binding (the key of an STag). So the STag
+// of an earlier binding gives a peer no access.
 const keyBits = 0xff
 
 // Window is a memory window: an STag that a queue pair binds to bytes of a region, with access rights of its own, for
@@ -9,7 +9,7 @@ const keyBits = 0xff
 type Window struct {
 	pd       *PD
 	stag     STag        // with key 0
-	mr       *MR         // the last binding made here, nil if there is none or it has ended
+	mr       *MR         // the last binding made in this table; nil if there is none, or it was ended here
 	last     *MR         // mr, also after its end: the next binding reuses it instead of allocating
 	bindings SharedCount // nil if no other table has the window
 }
@@ -85,7 +85,8 @@ func (t *Table) unbind(w *Window) {
 	w.mr = nil
 }
 
-// countBinding counts a binding, which ends those in other tables, and returns the count.
+// countBinding counts a binding, which ends those in other tables, and returns the count. It returns 0 if only this
+// table has the window.
 func (w *Window) countBinding() uint64 {
 	if w.bindings == nil {
 		return 0
@@ -93,7 +94,7 @@ func (w *Window) countBinding() uint64 {
 	return w.bindings.Add(1)
 }
 
-// unbindStale ends the bindings to region whose windows were bound again in another table.
+// unbindStale ends the bindings to region whose windows were bound again, or unbound, in another table.
 func (t *Table) unbindStale(region *MR) {
 	for _, w := range t.windows {
 		if w.mr != nil && w.mr.parent == region && w.mr.isStale() {
@@ -149,7 +150,7 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	if t.used >= MaxRegions {
 		return FaultInvalid
 	}
-	if w.last == nil || w.last.holds != 0 { // a Read's response that is under way points to it
+	if w.last == nil || w.last.holds != 0 { // a Read Response under way refers to it
 		w.last = &MR{}
 	}
 	w.mr = w.last

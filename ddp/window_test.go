@@ -76,7 +76,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestWindowOfTwoTables binds a window that two workers' tables have: the last binding counts, in whichever table.
+// TestWindowOfTwoTables binds a window that two workers' tables have: only the last binding is valid, whichever table
+// it is in.
 func TestWindowOfTwoTables(t *testing.T) {
 	var turn atomic.Uint64
 	var tags [2]STag
@@ -118,8 +119,8 @@ func TestWindowOfTwoTables(t *testing.T) {
 	}
 }
 
-// TestRegionOfTwoTables: a region that is invalidated in one table is reached in neither of them, nor is a window that
-// the other table bound to it, and both tables forget it.
+// TestRegionOfTwoTables: a region that is invalidated in one table is invalid in both, and so is a window that the
+// other table bound to it. Both tables can deregister the region.
 func TestRegionOfTwoTables(t *testing.T) {
 	for name, invalidate := range map[string]func(tab *Table, pd *PD, m *MR) Fault{
 		"by a stream": func(tab *Table, pd *PD, m *MR) Fault {
@@ -190,7 +191,7 @@ func TestRegionOfTwoTables(t *testing.T) {
 	}
 }
 
-// TestWindowRefused has what cannot be bound change nothing.
+// TestWindowRefused: a refused binding returns its fault and leaves the previous binding valid.
 func TestWindowRefused(t *testing.T) {
 	tab, pd := newTable(t)
 	other, _ := tab.AllocPD()
@@ -330,7 +331,7 @@ func TestAllocWindow(t *testing.T) {
 func TestStaleBinding(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(tab *Table, pd *PD, tag STag, region STag) Fault
-		busy error // of the other table's region
+		busy error // error of Deregister for the region of the other table
 	}{
 		"bound": {func(tab *Table, pd *PD, tag STag, region STag) Fault {
 			return tab.Bind(pd, 2, Binding{STag: tag, Region: region, Len: 8, Access: RemoteRead})

@@ -35,7 +35,7 @@ func (w *wire) move(t testing.TB, from, to *QP) int {
 		head, body := from.ReadULPDU(ref, b)
 		copy(b[head:], body)
 		w.view.Reset()
-		w.view.Append(b[:10]) // a marker in the header, as far as the reader can see
+		w.view.Append(b[:10]) // the header is cut, as by a marker
 		w.view.Append(b[10:])
 		if err := to.Place(&w.view, true); err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func newBench(t testing.TB) *bench {
 	return x
 }
 
-// TestNoAllocations runs each kind of message from posting to completion.
+// TestNoAllocations: each kind of message allocates nothing from posting to completion.
 func TestNoAllocations(t *testing.T) {
 	x := newBench(t)
 	gather := []SGE{sge(x.local, 0, 1000), sge(x.local, 5000, 3000), sge(x.local, 9, 1)}

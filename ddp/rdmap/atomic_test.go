@@ -12,8 +12,8 @@ func atomicResponse(msn, id, value uint64) string {
 	return untagged(11, 3, msn, 0, 0) + fmt.Sprintf("%08x %016x", id, value)
 }
 
-// asker is a queue pair with a Read of 8 bytes and two atomics on their way, or without the Read; their results
-// belong to 8 bytes each of the region that is returned.
+// asker returns a queue pair with two outstanding atomics, behind an outstanding Read of 8 bytes if read is set. It
+// also returns the region of the results: 8 bytes for the Read, then 8 for each atomic.
 func asker(t *testing.T, read bool) (*host, *ddp.MR) {
 	a := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 4, ORD: 4})
 	sink := a.register(make([]byte, 24), ddp.Attr{Access: ddp.LocalWrite})
@@ -30,8 +30,8 @@ func asker(t *testing.T, read bool) (*host, *ddp.MR) {
 	return a, sink
 }
 
-// TestAtomicResponses: a response that is not the one for the oldest request, or is none at all, ends the stream and
-// leaves the memory for the result alone (RFC 7306, 5.2.2; RFC 5041, 7.1).
+// TestAtomicResponses: a response that does not match the oldest request, or is malformed, ends the stream and does not
+// change the memory for the result (RFC 7306, 5.2.2; RFC 5041, 7.1).
 //
 //req:rfc7306-5.2.2-1 rfc7306-5.2.2-2 rfc7306-8.2-1
 func TestAtomicResponses(t *testing.T) {
@@ -76,8 +76,8 @@ func TestAtomicResponses(t *testing.T) {
 	}
 }
 
-// TestAtomicSinkRevokedBeforeDelivery: a response whose memory is taken back after it was placed ahead of its turn
-// finds that out when it is delivered.
+// TestAtomicSinkRevokedBeforeDelivery: a response was placed ahead of its turn, and then the STag of its sink was
+// revoked. Its delivery is an error.
 //
 //req:rfc5041-8.3.1-2 rfc5040-8.1.1-6
 func TestAtomicSinkRevokedBeforeDelivery(t *testing.T) {
@@ -112,9 +112,9 @@ func TestAtomicSinkRevokedBeforeDelivery(t *testing.T) {
 	}
 }
 
-// TestTargetRevokedBeforeResponse: the memory of an atomic or of a Read is taken back between the request and its
-// response. The Terminate names the request: of a Read with its header, of an atomic without (RFC 5040, 4.8; RFC 7306,
-// 8.1).
+// TestTargetRevokedBeforeResponse: the memory of an atomic or of a Read is revoked between the request and its
+// response. The Terminate includes the DDP header of the request, and the Read Request header of a Read (RFC 5040, 4.8;
+// RFC 7306, 8.1).
 //
 //req:rfc5040-5.5-12 rfc7306-8.1-1
 func TestTargetRevokedBeforeResponse(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTargetRevokedBeforeResponse(t *testing.T) {
 		name string
 		ops  []WROp
 		want []Opcode
-		read bool // what the Terminate is about
+		read bool // the Terminate is about a Read
 		head string
 	}{
 		{"atomic", []WROp{WRFetchAdd}, []Opcode{OpTerminate}, false,

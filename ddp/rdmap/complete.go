@@ -114,7 +114,8 @@ func (q *QP) completeFinished() {
 	q.drainLocals()
 }
 
-// completeSend removes the oldest work request from the queue. With keep its memory stays held.
+// completeSend removes the oldest work request from the queue and completes it with st. With keep its memory stays
+// held.
 func (q *QP) completeSend(st Status, keep bool) {
 	w := q.sq.at(q.sq.head)
 	if !keep {
@@ -178,7 +179,7 @@ func (q *QP) flush() {
 	q.completing = false
 }
 
-// releaseKept releases the memory that flush kept.
+// releaseKept releases the memory that flush kept, and that of Read Responses. A Terminate is not sent any more.
 func (q *QP) releaseKept() {
 	q.term.toSend = false
 	for ; q.sq.kept > 0; q.sq.kept-- {

@@ -79,7 +79,7 @@ func TestSRQConfig(t *testing.T) {
 	}
 }
 
-// TestStartParams: what Start takes, at the bounds of the configuration, and that it takes it once.
+// TestStartParams: Start accepts Params up to the bounds of the configuration, and succeeds once.
 func TestStartParams(t *testing.T) {
 	const ird, ord = 3, 5
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// TestReadOpensStream has a queue pair that takes no Reads take the one of an RTR message (RFC 6581, 9.1).
+// TestReadOpensStream: a queue pair with a MaxIRD of 0 accepts the one Read of an RTR message (RFC 6581, 9.1).
 func TestReadOpensStream(t *testing.T) {
 	for _, c := range []struct {
 		p    Params

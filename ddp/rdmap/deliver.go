@@ -8,8 +8,8 @@ import (
 )
 
 // Silent reports whether delivery of a ULPDU that was placed out of order has no effect, so that MPA need not record
-// it. That is so for a segment of an RDMA Write. If its STag is invalidated between placement and its turn, that
-// remains unnoticed then, which RFC 5041, 5.3 permits.
+// it. That holds for a segment of an RDMA Write, except for the last one if private messages count it. If its STag is
+// invalidated between placement and delivery, that is not noticed, which RFC 5041, 5.3, permits.
 func (q *QP) Silent(hdr []byte, n int) bool {
 	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() &&
 		opcodeOf(hdr[1]) == OpWrite && !(q.params.Private && ddp.Control(hdr[0]).Last())
@@ -233,7 +233,7 @@ func (q *QP) deliverAtomicResponse(h *ddp.Untagged) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// completeResponse removes the oldest Read or atomic. Its work request is answered if it was the last one of that.
+// completeResponse removes the oldest Read or atomic. If it was the last one of its work request, that is answered.
 func (q *QP) completeResponse(e *outboundRead) {
 	seq, last := e.seq, e.last
 	q.out.pop()

@@ -7,8 +7,8 @@ import (
 	"xwarp/ddp"
 )
 
-// TestDeny takes rights of the peer away and gives them back: what has no bytes is not checked (RFC 5041, 5.2), all
-// else is as without the right of the region.
+// TestDeny denies rights to the peer and restores them. An access with a denied right has the error of a region without
+// that right. An access of no bytes is not checked (RFC 5041, 5.2).
 //
 //req:rfc5040-8.1.1-5
 func TestDeny(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDeny(t *testing.T) {
 	} {
 		for _, again := range []bool{false, true} {
 			h := victim(t)
-			if err := h.inject(unhex(t, write(0x100, at, 8))); err != nil { // its region is known
+			if err := h.inject(unhex(t, write(0x100, at, 8))); err != nil { // fills the cache
 				t.Fatal(err)
 			}
 			h.qp.Deny(c.denied)
@@ -54,7 +54,7 @@ func TestDeny(t *testing.T) {
 	}
 }
 
-// TestDenyDuringWork takes a right away when half of the work is done: a Write that was placed ahead of its turn, and
+// TestDenyDuringWork denies a right in the middle of its use: for a Write that was placed ahead of its turn, and for
 // requests whose responses have not begun.
 func TestDenyDuringWork(t *testing.T) {
 	h := victim(t)
@@ -86,8 +86,8 @@ func TestDenyDuringWork(t *testing.T) {
 	}
 }
 
-// TestRTRSend: of the Send that opens a stream (RFC 6581, 5) nothing but its length, its opcode and its number
-// decides; the receives are for what follows.
+// TestRTRSend: the Send that opens a stream (RFC 6581, 5) uses no receive. Only its length, opcode and number are
+// checked.
 //
 //req:rfc6581-9.2-4
 func TestRTRSend(t *testing.T) {

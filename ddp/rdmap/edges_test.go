@@ -45,8 +45,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestMSNsWrap: message sequence numbers go on with 0 behind 2^32-1 in each queue (RFC 5041, 4.3), and the
-// rings find their entries across that.
+// TestMSNsWrap: in each queue, message sequence number 0 follows 2^32-1 (RFC 5041, 4.3), and the rings find their
+// entries across the wrap.
 func TestMSNsWrap(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	const first = 0xfffffffd
@@ -125,7 +125,8 @@ func TestIRDExceeded(t *testing.T) {
 	}
 }
 
-// TestSendQueueWithOneByte: one byte is enough for TCP to have something, and one kept request is released, too.
+// TestSendQueueWithOneByte: a work request counts as frozen from its first byte on. releaseAcked releases all kept
+// requests that are acknowledged, up to the last one.
 func TestSendQueueWithOneByte(t *testing.T) {
 	var s sendQueue
 	s.init(4, 1, 0)
@@ -166,8 +167,8 @@ func TestReleasedList(t *testing.T) {
 	}
 }
 
-// TestNothingIsFrozenBelowMinULPDU: nothing leaves into less room than MPA has to offer (RFC 5044, 4.5), and what waits
-// leaves into the next that is enough.
+// TestNothingIsFrozenBelowMinULPDU: NextULPDU freezes nothing for a limit below the least that MPA gives (RFC 5044,
+// 4.5). The next call with enough room returns the message.
 func TestNothingIsFrozenBelowMinULPDU(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	m := h.region(10, ddp.Attr{})

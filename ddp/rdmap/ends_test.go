@@ -39,8 +39,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreDroppedAfterError: what arrives before a stream and after its error is dropped and counted (RFC 5041,
-// 7.1); in between it is placed, also where its delivery will be an error.
+// TestSegmentsAreDroppedAfterError: segments that arrive before the start of a stream or after its error are dropped
+// and counted (RFC 5041, 7.1). In between they are placed, also in states in which their delivery is an error.
 //
 //req:rfc5041-7.1-4
 func TestSegmentsAreDroppedAfterError(t *testing.T) {
@@ -57,12 +57,12 @@ func TestSegmentsAreDroppedAfterError(t *testing.T) {
 	}
 }
 
-// TestLostConnectionIsTheError: a connection that is lost is the error of a stream that had not ended, and a FIN with
-// work under way that of one that had begun; both are the oldest send's error, and no other's.
+// TestLostConnectionIsTheError: a lost connection is the error of a stream that has not ended. A FIN inside an FPDU is
+// the error of a stream that has begun. Either one is the status of the oldest send, and of no other.
 func TestLostConnectionIsTheError(t *testing.T) {
 	for _, c := range []struct {
 		s         State
-		fin, lost bool // become the error
+		fin, lost bool // whether a FIN, or the loss of the connection, is the error
 	}{
 		{Idle, false, true},
 		{RTR, true, true},
@@ -130,8 +130,8 @@ func TestAcknowledgementsWithheld(t *testing.T) {
 	}
 }
 
-// TestInlineDataIsSeparate: each work request has its inline data to itself, up to the last byte, across the groups in
-// which the room is made.
+// TestInlineDataIsSeparate: each work request has its own inline data, up to the last byte, also across the groups in
+// which its memory is allocated.
 func TestInlineDataIsSeparate(t *testing.T) {
 	const depth, held = 2*inlineStep + 1, 4
 	a, _ := twins(t, func(c *Config) { c.SendDepth, c.MaxInline = depth, held }, Params{})

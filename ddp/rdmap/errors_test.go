@@ -183,7 +183,7 @@ func checkTerminate(t *testing.T, b, segment []byte, c ddp.Cause) {
 	}
 }
 
-// image shows all memory of a victim but the pieces of its first receive.
+// image returns the contents of all memory of a victim, except the pieces of its first receive.
 func image(h *host) string {
 	s := ""
 	for _, stag := range []ddp.STag{0x100, 0x101, 0x102} {
@@ -195,8 +195,8 @@ func image(h *host) string {
 	return s + string(b)
 }
 
-// TestLongestReceived: a receive may be longer than a message can be, but no message is: the segment with
-// which one would reach 2^32 bytes is refused before anything wraps.
+// TestLongestReceived: a receive may be longer than the longest message. The segment with which a message would reach
+// 2^32 bytes is refused before a counter wraps.
 //
 //req:rfc5041-5.2-2 rfc5041-7.1-1
 func TestLongestReceived(t *testing.T) {
@@ -231,7 +231,8 @@ func TestLongestReceived(t *testing.T) {
 	}
 }
 
-// TestReservedBitsAreIgnored: RFC 5041, 4.1 and RFC 5040, 4.1.
+// TestReservedBitsAreIgnored: the reserved bits of both control bytes, and the Invalidate STag of a plain Send, are
+// ignored (RFC 5041, 4.1; RFC 5040, 4.1).
 //
 //req:rfc5041-4.1-4 rfc5040-4.1-5 rfc5040-4.1-6
 func TestReservedBitsAreIgnored(t *testing.T) {
@@ -252,7 +253,8 @@ func TestReservedBitsAreIgnored(t *testing.T) {
 	wantCQEs(t, h, "1 recv SUCCESS")
 }
 
-// TestZeroLengthTaggedIsNotChecked: RFC 5041, 5.2.
+// TestZeroLengthTaggedIsNotChecked: STag and TO of a tagged segment, or of a Read, of no bytes are not checked (RFC
+// 5041, 5.2).
 //
 //req:rfc5041-5.2-5
 func TestZeroLengthTaggedIsNotChecked(t *testing.T) {
@@ -272,7 +274,8 @@ func TestZeroLengthTaggedIsNotChecked(t *testing.T) {
 	}
 }
 
-// TestOutOfOrderPlacementErrorIsNotFatal: what cannot be placed ahead of its turn is no error yet.
+// TestOutOfOrderPlacementErrorIsNotFatal: a segment that cannot be placed ahead of its turn is not an error until its
+// turn.
 //
 //req:rfc5044-2-1
 func TestOutOfOrderPlacementErrorIsNotFatal(t *testing.T) {
@@ -292,7 +295,7 @@ func TestOutOfOrderPlacementErrorIsNotFatal(t *testing.T) {
 	wantCQEs(t, h, "1 recv SUCCESS", "2 recv SUCCESS", "3 recv SUCCESS")
 }
 
-// TestErrorStatus: the receive that a message did not suit says so, the others are flushed.
+// TestErrorStatus: the receive of the message at fault gets the error as its status, the others are flushed.
 //
 //req:rfc5040-7.1-1
 func TestErrorStatus(t *testing.T) {

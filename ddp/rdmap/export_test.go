@@ -2,7 +2,7 @@ package rdmap
 
 import "fmt"
 
-// The words of the table in testdata.
+// Names of events and actions in testdata/states.golden.
 
 func (e Event) String() string {
 	names := [events]string{"start", "start-waiting", "fpdu", "close-idle", "close-busy",

@@ -5,8 +5,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// memoryFault is the value of a panic after runtime/debug.SetPanicOnFault, for an access to memory that cannot be
-// accessed.
+// memoryFault is the value of the panic for an access to memory that cannot be accessed, after
+// runtime/debug.SetPanicOnFault.
 type memoryFault interface {
 	error
 	Addr() uintptr
@@ -45,8 +45,8 @@ func (q *QP) RecoverMemoryFault(v any) *ulpdu.Error {
 	return q.memoryErr
 }
 
-// markMemory marks the work requests that refer to the address, and returns one of their regions. It also finds those
-// whose STag is not valid any more.
+// markMemory marks the work requests that refer to the address, and returns one of their regions. It also finds regions
+// whose STag is not valid any more. It returns nil if no work request refers to the address.
 func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
 	for i := q.sq.oldestKept(); i != q.sq.tail; i++ {
 		w := q.sq.at(i)

@@ -14,7 +14,7 @@ type lostMemory uintptr
 func (lostMemory) Error() string   { return "fault" }
 func (m lostMemory) Addr() uintptr { return uintptr(m) }
 
-// lose has h's queue pair find out that byte off of m cannot be accessed, as its worker does.
+// lose reports to h's queue pair that b[off] cannot be accessed, as its worker does.
 func (h *host) lose(b []byte, off int) {
 	h.t.Helper()
 	e := h.qp.RecoverMemoryFault(lostMemory(uintptr(unsafe.Pointer(&b[off]))))
@@ -28,8 +28,8 @@ func (h *host) lose(b []byte, off int) {
 	h.qp.Fail(e)
 }
 
-// TestMemoryFaultFailsItsWork: the work that points into memory that is gone completes with LOC_PROT_ERR, whatever it
-// is; other work is flushed. The region is not reached by its STag any more, others are.
+// TestMemoryFaultFailsItsWork: a work request with memory that cannot be accessed completes with LOC_PROT_ERR, whatever
+// its kind. Other work is flushed. The STag of the region is revoked, others stay valid.
 func TestMemoryFaultFailsItsWork(t *testing.T) {
 	mem, other := make([]byte, 100), make([]byte, 100)
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestMemoryFaultFailsItsWork(t *testing.T) {
 		}},
 		{"Receive", func(h *host, m *ddp.MR) { h.recv(7, sge(m, 0, 100)) }},
 	} {
-		for _, left := range []bool{false, true} { // the work is under way
+		for _, left := range []bool{false, true} { // whether the work is under way
 			h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 4, ORD: 4})
 			m := h.register(mem, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteWrite})
 			n := h.register(other, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteWrite})
@@ -69,8 +69,8 @@ func TestMemoryFaultFailsItsWork(t *testing.T) {
 	}
 }
 
-// TestOtherPanicsAreNotMemoryFaults: a panic about something else, or about memory that is not registered, is not a
-// stream's.
+// TestOtherPanicsAreNotMemoryFaults: a panic about something else, or about memory that is not registered, is not the
+// error of a stream.
 func TestOtherPanicsAreNotMemoryFaults(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	m := h.region(100, ddp.Attr{})

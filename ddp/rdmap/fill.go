@@ -8,7 +8,7 @@ import (
 )
 
 // ReadULPDU writes the header of a frozen ULPDU to dst, which has the ULPDU's length, and returns the registered memory
-// of the rest. If that is not one piece, the rest is written behind the header, and head is all of dst. Each call gives
+// of the rest. If that is not one piece, the rest is written behind the header, and head is len(dst). Each call gives
 // the same bytes unless the consumer changes its memory. Memory that no longer belongs to the queue pair is sent as
 // zero bytes.
 func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
@@ -44,7 +44,7 @@ func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	return len(dst), nil
 }
 
-// LendULPDU is ReadULPDU of a Send or Write from one piece of memory, which the consumer does not change until the
+// LendULPDU is ReadULPDU for a Send or Write from one piece of memory, which the consumer does not change until the
 // completion. body is nil after a flush, because the memory belongs to the consumer again. It is nil for a Read
 // Response, whose memory may change at any time: its owner does not know about the Read.
 func (q *QP) LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
@@ -56,7 +56,8 @@ func (q *QP) LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	return q.ReadULPDU(ref, dst)
 }
 
-// pieceAt returns the bytes behind the byte at of the pieces that are in the same piece.
+// pieceAt returns the bytes from offset at of the pieces to the end of that piece. It returns nil if the pieces are
+// shorter.
 func pieceAt(pieces [][]byte, at uint64) []byte {
 	for _, b := range pieces {
 		if at < uint64(len(b)) {
@@ -68,7 +69,7 @@ func pieceAt(pieces [][]byte, at uint64) []byte {
 }
 
 // sendHeader writes the header of a ULPDU of the send queue to b, with payload that is not in registered memory. It
-// returns the length written, and the memory of the message's payload.
+// returns the length written, and the memory of the whole message's payload.
 func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, src [][]byte) {
 	v := q.params.Version
 	src = w.mem.pieces

@@ -22,7 +22,7 @@ func BenchmarkFrames(b *testing.B) {
 	}
 }
 
-// BenchmarkNext is BenchmarkFrames without the bytes.
+// BenchmarkNext measures Next alone, without writing the bytes.
 func BenchmarkNext(b *testing.B) { benchFrames(b, 1448, mpa.Framing{}) }
 
 func benchFrames(b *testing.B, emss int, f mpa.Framing) {

@@ -56,8 +56,9 @@ func fuzzTarget(t testing.TB, private bool) (*host, *arena) {
 	return h, a
 }
 
-// program packs ULPDUs for the fuzzer: a control byte and a length before each. Control 1 places
-// it ahead first, control 2 delivers it twice.
+// program packs ULPDUs for the fuzzer: a control byte and a length before each. Bits of the control byte: 1 places the
+// ULPDU ahead of its turn first, 2 delivers it twice, 4 does not deliver it after that placement. 8, in the first one,
+// allows private messages.
 func program(control byte, ulpdus ...[]byte) (b []byte) {
 	for _, u := range ulpdus {
 		b = append(b, control)
@@ -165,7 +166,7 @@ func FuzzTerminate(f *testing.F) {
 		_ = got.String()
 		again, err := ParseTerminate(AppendTerminate(nil, &got))
 		if got.Swapped || again.Swapped {
-			return // header bits without headers decide the order, and are not made again
+			return // the bits of headers decide that, and bits of missing headers are not written again
 		}
 		if err != nil || again.Cause != got.Cause || again.HasDDP != got.HasDDP ||
 			again.Read != got.Read {

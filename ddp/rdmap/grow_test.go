@@ -10,9 +10,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestManyReads has more Reads outstanding than their tables have room for at first, with requests that come
-// in reverse order, in a second lap of the rings. Until they come, a queue pair with the largest IRD and ORD
-// costs as little as others.
+// TestManyReads has more Reads outstanding than their tables have room for at first, with requests that come in reverse
+// order, in a second lap of the rings. Until there are many Reads, a queue pair with the largest IRD and ORD has tables
+// as small as others.
 func TestManyReads(t *testing.T) {
 	const n = 500
 	a, b := twins(t, func(c *Config) {
@@ -90,7 +90,8 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestSRQFootprint does the same with shared receive queues, which have all from the start.
+// TestSRQFootprint compares the promised size of a shared receive queue, which allocates all at once, with its heap
+// use.
 func TestSRQFootprint(t *testing.T) {
 	const n = 16
 	h := newHost(t, 1)
@@ -107,7 +108,7 @@ func TestSRQFootprint(t *testing.T) {
 	}
 }
 
-// heap returns the bytes that live.
+// heap returns the bytes of live objects.
 func heap() int {
 	runtime.GC()
 	runtime.GC()

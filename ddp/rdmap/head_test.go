@@ -6,8 +6,8 @@ import (
 	"xwarp/ddp"
 )
 
-// TestReadULPDUReturnsRegisteredMemory checks for which ULPDUs the memory of the payload is named, that it is the
-// registered memory itself, and that a region taken back is not named any more.
+// TestReadULPDUReturnsRegisteredMemory checks for which ULPDUs the memory of the payload is returned, and that it is
+// the registered memory itself. That of a revoked region is not returned.
 func TestReadULPDUReturnsRegisteredMemory(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(8000, ddp.Attr{Access: ddp.RemoteRead})

@@ -7,8 +7,8 @@ import (
 	"xwarp/ddp"
 )
 
-// TestLongestMessage: 2^32-1 bytes are a message, one more are none (RFC 5041, 5.2). The length is refused
-// before anybody looks at the memory, of which there is not that much.
+// TestLongestMessage: a message may have 2^32-1 bytes, and not one more (RFC 5041, 5.2). The length is refused before
+// the memory is checked, since no region is that long.
 //
 //req:rfc5041-5.2-2
 func TestLongestMessage(t *testing.T) {

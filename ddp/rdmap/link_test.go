@@ -157,8 +157,8 @@ func (h *host) pullAll(limit int) []*frame {
 	return all
 }
 
-// push gives ULPDUs to h in order and acknowledges them to from. It stops at an error, which it
-// returns and tells h.
+// push gives ULPDUs to h in order and acknowledges them to from. It stops at an error, which it passes to h's Fail and
+// returns.
 func (h *host) push(from *host, frames ...*frame) *ulpdu.Error {
 	for _, f := range frames {
 		v := ulpdu.ViewOf(f.b)
@@ -177,7 +177,7 @@ func (h *host) push(from *host, frames ...*frame) *ulpdu.Error {
 	return nil
 }
 
-// inject gives bytes of the test's making to h.
+// inject gives h one ULPDU of bytes that the test made.
 func (h *host) inject(b []byte) *ulpdu.Error { return h.push(nil, &frame{b: b}) }
 
 // settle moves ULPDUs both ways until none are left.

@@ -9,8 +9,8 @@ import (
 	"xwarp/ddp"
 )
 
-// TestBindInTurn: a window is bound when its work request's turn comes, for what the peer does afterwards. Each binding
-// takes the place of the one before, and the last one ends with the queue pair.
+// TestBindInTurn: a window is bound when the turn of its work request comes, and the peer can use it afterwards. Each
+// binding replaces the one before, and the last one ends with the queue pair.
 //
 //req:rfc5040-8.1.1-6
 func TestBindInTurn(t *testing.T) {
@@ -23,8 +23,8 @@ func TestBindInTurn(t *testing.T) {
 	for i, c := range []struct {
 		flags WRFlags
 		stag  ddp.STag
-		to    ddp.TO // of what is written
-		held  uint64 // of the window
+		to    ddp.TO // where the peer writes
+		held  uint64 // bytes of the window
 		want  ddp.Cause
 	}{
 		{0, w.STag() | 1, 0x1010, 16, ddp.CauseNone},

@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompletionReturnsMark has the mark of a work request in its completion, whatever that says, and in no other.
+// TestCompletionReturnsMark: the flag Marked of a work request is in its completion, whatever its status, and in no
+// other.
 func TestCompletionReturnsMark(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	for id := range uint64(3) {

@@ -9,8 +9,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestTerminateNames: a Terminate of the peer quotes the header of a message of ours; the work request with that
-// message says what went wrong, all others are flushed. What quotes nothing that was sent marks nothing.
+// TestTerminateNames: a Terminate of the peer includes the header of a message of this side. The work request of that
+// message gets the error as its status, all others are flushed. A header that belongs to no message that was sent marks
+// nothing.
 //
 //req:rfc5040-4.8-2 rfc5040-4.8-3 rfc5040-7.1-1
 func TestTerminateNames(t *testing.T) {
@@ -19,7 +20,7 @@ func TestTerminateNames(t *testing.T) {
 		name  string
 		cause ddp.Cause
 		head  string // "": none
-		id    int    // 0: of nothing that was sent
+		id    int    // of the work request with the error; 0: none
 		want  Status
 	}{
 		{"Send", ddp.CauseTooLong, untagged(3, 0, 1, 0, 0), 1, RemInvReqErr},
@@ -85,8 +86,8 @@ func TestTerminateNames(t *testing.T) {
 	}
 }
 
-// TestFirstErrorCounts: the Terminate of the first error is made once, and what TCP sends again after that makes no
-// other.
+// TestFirstErrorCounts: only the first error makes a Terminate. A retransmission from revoked memory after that makes
+// no other.
 func TestFirstErrorCounts(t *testing.T) {
 	var term terminator
 	term.makeOwn(CauseOpcode.Errorf("first"))
@@ -131,8 +132,8 @@ func TestProtectionCause(t *testing.T) {
 	}
 }
 
-// TestDescribe: each error of the RFCs has a name; of RDMAP's catastrophic one any code will do, of others none but
-// theirs.
+// TestDescribe: each error of the RFCs has a name. RDMAP's local catastrophic error has it with any code, the others
+// only with their own.
 func TestDescribe(t *testing.T) {
 	for _, c := range []struct {
 		l         ulpdu.Layer

@@ -78,7 +78,7 @@ func (q *QP) fillSlot(wr *SendWR) (*sendWQE, error) {
 	return w, nil
 }
 
-// endPost puts the slot w into the queue.
+// endPost puts the slot w into the queue, and executes local work requests whose turn has come.
 func (q *QP) endPost(w *sendWQE) {
 	q.sq.tail++
 	if w.status != Success || w.isLocal() {

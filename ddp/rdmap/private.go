@@ -42,11 +42,11 @@ const (
 // progress is the state of Reports of both directions.
 type progress struct {
 	sent    uint32   // Sends and Writes frozen whole
-	placed  uint32   // of these, covered by the peer's Reports
-	unasked struct { // of these, since the last one that asks for a Report
+	placed  uint32   // of those sent, covered by the peer's Reports
+	unasked struct { // of those sent, since the last one that asks for a Report
 		messages uint64
 		bytes    uint64
-		signaled bool // one of them is
+		signaled bool // one of them is signaled
 	}
 	serialIn  uint16
 	peerWaits bool // the peer has no receive for the next message: none begins
@@ -57,7 +57,7 @@ type progress struct {
 	alone     bool   // no message of this end has begun, and no message was delivered, since the last Report
 	follows   bool   // a message of this end followed the last Report, and no Report was held without one since
 	waits     bool   // the peer's next message waits for a receive
-	told      bool   // the last Report says so
+	told      bool   // the last Report said that it waits
 	serialOut uint16
 }
 
@@ -155,8 +155,9 @@ func (q *QP) freezeReport() (ulpdu.Ref, int) {
 	return makeRef(refReport, seq, 0, true), ddp.UntaggedLen
 }
 
-// A ulp.Ref has 60 bits for a Report: its ULP word, and the lower bits of its count. The rest of the count is that of
-// progress.delivered: far fewer messages are under way at any time.
+// A ulpdu.Ref has 60 bits for a Report: its ULP word, and the lower bits of its count. The upper bits of the count
+// follow from progress.delivered, because far fewer than 2^28 messages are delivered between a Report and its
+// retransmission.
 const (
 	reportCountBits = 28
 	reportCountMask = 1<<reportCountBits - 1
@@ -173,7 +174,8 @@ func (q *QP) putReport(seq uint64, b []byte) int {
 	return ddp.UntaggedLen
 }
 
-// placeReport executes a Report of n bytes of payload. One that is older than another has no effect.
+// placeReport executes a Report with n bytes of payload, of which there must be none. A Report that is older than the
+// last one has no effect.
 func (q *QP) placeReport(h *ddp.Untagged, n int) ddp.Cause {
 	p := &q.progress
 	serial := uint16(h.ULPWord>>reportSerialShift) & reportSerialMask
@@ -207,8 +209,8 @@ func (q *QP) placeReport(h *ddp.Untagged, n int) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// completeReported completes the messages that the peer's Reports cover and that TCP has released. A Report about
-// messages that are not sent yet does not release their memory.
+// completeReported completes the messages that the peer's Reports cover and that TCP has released. A Report does not
+// release the memory of messages whose bytes TCP may retransmit.
 func (q *QP) completeReported() {
 	s := &q.sq
 	s.reported = max(s.reported, s.head)

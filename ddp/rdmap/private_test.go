@@ -14,8 +14,8 @@ import (
 // private are the Params of two ends that agreed to private messages.
 var private = Params{Version: ddp.IETF, IRD: 4, ORD: 4, Private: true}
 
-// TestSendWithImmediate has a Send with immediate data take one receive, with and without payload, and be refused
-// where the ends did not agree.
+// TestSendWithImmediate: a Send with immediate data takes one receive, with and without payload. It is refused if the
+// ends did not agree to private messages.
 func TestSendWithImmediate(t *testing.T) {
 	a, b := twins(t, nil, private)
 	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.LocalWrite})
@@ -65,8 +65,7 @@ func TestWriteWithImmediateTellsLength(t *testing.T) {
 	}
 }
 
-// TestCompletionMeansPlaced has a Write complete when the peer has placed it, and not when TCP has its
-// acknowledgement.
+// TestCompletionMeansPlaced: a Write completes when the peer has placed it, not when its TCP acknowledges it.
 func TestCompletionMeansPlaced(t *testing.T) {
 	a, b := twins(t, nil, private)
 	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.RemoteWrite})
@@ -92,8 +91,8 @@ func TestCompletionMeansPlaced(t *testing.T) {
 	}
 }
 
-// TestReportReleasesNothing has a peer report a Write that TCP may still read from memory: it completes when TCP
-// releases it.
+// TestReportReleasesNothing: a Report covers a Write that TCP may still read from memory. The Write completes only when
+// TCP releases it.
 func TestReportReleasesNothing(t *testing.T) {
 	a, b := twins(t, nil, private)
 	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.RemoteWrite})
@@ -113,12 +112,12 @@ func TestReportReleasesNothing(t *testing.T) {
 	}
 }
 
-// TestMessagesAskSeldom has chains of Writes ask for a Report: unsignaled ones for each half of the queue, signaled
-// ones for each quarter and each reportEvery bytes, both where nothing follows at once, and at the end.
+// TestMessagesAskSeldom: of a chain of Writes, few ask for a Report. Unsignaled ones ask for each half of the queue,
+// signaled ones for each quarter and each reportEvery bytes. Both ask where no message follows at once, and at the end.
 func TestMessagesAskSeldom(t *testing.T) {
 	const third = reportEvery / 3
 	for _, c := range []struct {
-		signaled string // 1: the Write is
+		signaled string // character i is 1: Write i is signaled
 		len      int
 		fence    int // number of the Write that is fenced
 		asks     string
@@ -161,7 +160,7 @@ func TestMessagesAskSeldom(t *testing.T) {
 	}
 }
 
-// TestErrorReachesItsWrite has the error of one of several equal Writes be that of the Write that the peer refused.
+// TestErrorReachesItsWrite: of several equal Writes, the one that the peer refused gets the error.
 func TestErrorReachesItsWrite(t *testing.T) {
 	a, b := twins(t, nil, private)
 	far := b.region(100, ddp.Attr{Access: ddp.RemoteWrite})
@@ -184,7 +183,7 @@ func TestErrorReachesItsWrite(t *testing.T) {
 	}
 }
 
-// TestChainedFailsOnce has two requests that complete as one fail as one, with the status of the first.
+// TestChainedFailsOnce: two chained requests complete as one, with the status of the first if that fails.
 func TestChainedFailsOnce(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		a, b := twins(t, nil, private)
@@ -207,8 +206,8 @@ func TestChainedFailsOnce(t *testing.T) {
 	}
 }
 
-// TestReceiverNotReady has a Send without a receive wait, the sender begin no other message once a Report says so, and
-// everything go on when there is a receive.
+// TestReceiverNotReady: a Send without a receive waits, and the sender begins no other message once a Report says so.
+// Both continue when there is a receive.
 func TestReceiverNotReady(t *testing.T) {
 	a, b := newHost(t, 1), newHost(t, 2)
 	var told []string
@@ -248,8 +247,7 @@ func TestReceiverNotReady(t *testing.T) {
 	}
 }
 
-// TestOldReportsHaveNoEffect has Reports that arrive late, or twice, change nothing, and impossible ones end the
-// stream.
+// TestOldReportsHaveNoEffect: Reports that arrive late or twice change nothing. Impossible ones end the stream.
 func TestOldReportsHaveNoEffect(t *testing.T) {
 	a := newHost(t, 1).open(nil, private)
 	for range 3 {
@@ -277,8 +275,8 @@ func TestOldReportsHaveNoEffect(t *testing.T) {
 	}
 }
 
-// TestReportGoesBeforeFIN has a Report that is due when a program closes its queue pair be sent still: the peer's Send
-// was delivered.
+// TestReportGoesBeforeFIN: a Report that is due when a program closes its queue pair is sent before the FIN, because
+// the peer's Send was delivered.
 func TestReportGoesBeforeFIN(t *testing.T) {
 	a, b := twins(t, nil, private)
 	b.recv(1)
@@ -298,7 +296,7 @@ func TestReportGoesBeforeFIN(t *testing.T) {
 	}
 }
 
-// TestStopWaiting has the lack of a receive be an error once the message has waited for too long.
+// TestStopWaiting: after StopWaiting, the lack of a receive is an error.
 func TestStopWaiting(t *testing.T) {
 	b := newHost(t, 2).open(func(c *Config) { c.Starved = func() {} }, Params{Version: ddp.IETF})
 	v := ulpdu.ViewOf(unhex(t, untagged(3, 0, 1, 0, 0)))
@@ -314,7 +312,7 @@ func TestStopWaiting(t *testing.T) {
 	}
 }
 
-// TestReportLeavesWithAnswer has a Report wait for the program's answer where the last one had an answer, until
+// TestReportLeavesWithAnswer: a Report waits for the program's answer if the last one had an answer, until
 // ReleaseReport.
 func TestReportLeavesWithAnswer(t *testing.T) {
 	a, b := twins(t, nil, private)

@@ -41,8 +41,8 @@ type Config struct {
 	Refill func()
 
 	// Starved, when set, makes a Send in order that finds no receive wait for one, as InfiniBand's "receiver not ready"
-	// does, instead of ending the stream. It is called each time; the owner has MPA offer the Send again once receives
-	// are posted. Nil means that such a Send is an error (RFC 5041, 7.1).
+	// does, instead of ending the stream. It is called each time that MPA offers the Send. The owner must make MPA
+	// offer it again once receives are posted. Nil means that such a Send is an error (RFC 5041, 7.1).
 	Starved func()
 
 	// PeerAgrees is the private data of the peer's start-up frame with which it agrees to the messages of private.go.
@@ -84,7 +84,7 @@ type Params struct {
 	// ExpectRTR is the message that arrives before anything else. RFC 6581's responder sets it. A Send then does not
 	// use the receive queue; the others are handled like any message.
 	ExpectRTR RTRKind
-	IRD, ORD  int  // Reads and atomics outstanding, inbound and outbound
+	IRD, ORD  int  // most Reads and atomics outstanding, inbound and outbound
 	Private   bool // both ends agreed to the messages of private.go
 }
 
@@ -131,7 +131,7 @@ type QP struct {
 	state     State
 	actions   Action
 	err       *ulpdu.Error
-	memoryErr *ulpdu.Error // registered memory that could not be accessed
+	memoryErr *ulpdu.Error // the error for registered memory that could not be accessed
 
 	sq   sendQueue
 	out  outboundReads
@@ -144,11 +144,11 @@ type QP struct {
 	lookup ddp.LookupCache // of the last segment of an RDMA Write
 
 	rtrToSend       RTRKind     // RTRNone once it is sent
-	responseWasLast bool        // so that the send queue is next
+	responseWasLast bool        // the last message was a response, so the send queue is next
 	sending         messageKind // message of which NextULPDU has frozen a part
 	sawFPDU         bool
-	chained         Status     // of the last work request, if it was Chained and failed
-	completing      bool       // drainLocals or completeFinished is on the stack
+	chained         Status     // of the last work request, if it was Chained and failed; else Success
+	completing      bool       // completeFinished or flush is on the stack: no local work request is executed
 	localsAllowed   int        // local work requests that may be executed before the next call of ExecuteLocals
 	mayHaveWindows  bool       // a WRBindMW was executed
 	waitsNoMore     bool       // a message has waited for a receive for too long
@@ -343,8 +343,8 @@ func (q *QP) Lost() {
 func (q *QP) Abort() { q.handle(EvAbort) }
 
 // Fail ends the stream with an error that Place or Deliver returned, or with MPA's own. A Terminate reports it to the
-// peer if it still can be sent; call Actions afterwards. MPA's CodeClosed is Lost: nobody is there. Fail(nil) does
-// nothing.
+// peer if it still can be sent; call Actions afterwards. For MPA's CodeClosed it calls Lost, since the peer cannot be
+// reached. Fail(nil) does nothing.
 func (q *QP) Fail(e *ulpdu.Error) {
 	if e == nil {
 		return

@@ -30,8 +30,8 @@ func wantCQEs(t *testing.T, h *host, want ...string) {
 	}
 }
 
-// TestCompletionOrder: a Read that is answered after a later Write is acknowledged completes
-// first all the same (RFC 5040, 5.5, rule 15).
+// TestCompletionOrder: a Read completes before a later Write, also if it is answered after the Write is acknowledged
+// (RFC 5040, 5.5, rule 15).
 //
 //req:rfc5040-5.5-11 rfc5040-5.5-14 rfc5040-5.5-15
 func TestCompletionOrder(t *testing.T) {
@@ -117,7 +117,8 @@ func TestORD(t *testing.T) {
 	}
 }
 
-// TestNoORD: without ORD there are no Reads and no atomics, and all else is as ever, with one piece too.
+// TestNoORD: with an ORD of 0, Reads and atomics are refused and other messages work, also if a work request may have
+// only one piece.
 func TestNoORD(t *testing.T) {
 	for _, pieces := range []int{1, 2} {
 		a, b := twins(t, func(c *Config) { c.MaxSGE = pieces }, Params{Version: ddp.IETF})
@@ -258,7 +259,7 @@ func TestInvalidateAtDelivery(t *testing.T) {
 	if len(c) != 1 || c[0].Flags != WithInvalidate || c[0].Invalidated != m.STag() {
 		t.Errorf("completion %+v", c)
 	}
-	// What was placed ahead of the invalidation is found out at delivery.
+	// A Write behind the invalidation is refused.
 	a.send(SendWR{Op: WRWrite, Inline: []byte("more"), RemoteSTag: m.STag()})
 	wantError(t, b.push(a, a.pullAll(1500)...), ddp.CauseSTag)
 }
@@ -280,7 +281,8 @@ func TestWritePlacedAheadOfInvalidation(t *testing.T) {
 	wantError(t, err, ddp.CauseSTag)
 }
 
-// TestSharedSTagCannotBeInvalidated is RFC 5040, 8.1.1, item 7.
+// TestSharedSTagCannotBeInvalidated: a peer cannot invalidate an STag that several streams share (RFC 5040, 8.1.1, item
+// 7).
 //
 //req:rfc5040-7.2-2 rfc5040-8.1.1-7
 func TestSharedSTagCannotBeInvalidated(t *testing.T) {
@@ -369,7 +371,7 @@ func TestAtomics(t *testing.T) {
 func TestAtomicBehindRead(t *testing.T) {
 	for _, c := range []struct {
 		from, n int    // what the Read covers
-		at      ddp.TO // of the word
+		at      ddp.TO // offset of the word
 		want    int    // responses at once
 	}{{16, 24, 0, 2}, {16, 24, 8, 2}, {16, 24, 16, 1}, {16, 24, 24, 1}, {16, 24, 32, 1},
 		{16, 24, 40, 2}, {15, 1, 16, 2}, {16, 1, 16, 1}, {23, 1, 16, 1}, {24, 1, 16, 2},
@@ -394,7 +396,8 @@ func TestAtomicBehindRead(t *testing.T) {
 	}
 }
 
-// TestCompareAndSwapHook: the engine's operation runs, again when it loses.
+// TestCompareAndSwapHook: Config.CompareAndSwap executes an atomic, and is called again if another worker has changed
+// the word.
 //
 //req:rfc7306-5-1 rfc7306-5.3-1
 func TestCompareAndSwapHook(t *testing.T) {

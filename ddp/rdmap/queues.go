@@ -8,7 +8,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// ringSize returns the power of two that holds n entries.
+// ringSize returns the smallest power of two that is at least n.
 func ringSize(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // sgl is the resolved scatter/gather list of a work request. pieces and regions have MaxSGE
@@ -40,7 +40,7 @@ func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
 	return ddp.OK
 }
 
-// hold appends b, a piece of m.
+// hold appends b, a piece of m, and holds m.
 func (s *sgl) hold(m *ddp.MR, b []byte) {
 	m.Hold()
 	s.regions = append(s.regions, m)
@@ -82,7 +82,7 @@ func (s *sgl) release() {
 	s.pieces, s.regions = s.pieces[:0], s.regions[:0]
 }
 
-// makeSGLs gives n lists capacity for sge pieces each, in one allocation.
+// makeSGLs gives n lists capacity for sge pieces each, in two allocations for all. at returns list i.
 func makeSGLs(n, sge int, at func(i int) *sgl) {
 	pieces, regions := make([][]byte, n*sge), make([]*ddp.MR, n*sge)
 	for i := range n {
@@ -97,8 +97,8 @@ type sendWQE struct {
 	op        WROp
 	flags     WRFlags
 	status    Status // not Success: it failed, or will when its turn comes
-	acked     bool   // TCP has all of it
-	answered  bool   // response delivered, or none is due
+	acked     bool   // the peer's TCP has acknowledged all of it
+	answered  bool   // response delivered, or a Report covers it, or neither is due
 	access    ddp.Access
 	sent      uint32 // payload bytes frozen; Read: bytes requested
 	total     uint32
@@ -109,15 +109,15 @@ type sendWQE struct {
 	imm       [ImmLen]byte
 	atomic    AtomicRequest
 	mem       sgl
-	inline    [1][]byte // room of MaxInline bytes once inline data came here
+	inline    [1][]byte // room for MaxInline bytes, once allocInline was called for the slot
 	useInline bool
 	asks      bool   // its last segment asks for a Report
-	number    uint32 // in progress.sent
+	number    uint32 // progress.sent, with w counted
 }
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
 
-// requests returns how many Read or Atomic Requests w is.
+// requests returns how many Read or Atomic Requests w sends.
 func (w *sendWQE) requests() int { return max(len(w.mem.pieces), 1) }
 
 // part returns the index of the piece of w's memory that begins off bytes into it.
@@ -160,11 +160,11 @@ type sendQueue struct {
 	maxInline        int // bytes of inline data of each
 	head, next, tail uint64
 	reported         uint64 // first that may not be covered by a Report
-	locals           int    // from next on: those that send nothing, and those that failed when they were posted
+	locals           int    // work requests from next on that send nothing, or that failed when they were posted
 	kept             uint64
 	sendMSN          ddp.MSN // next message on queue 0
 	readMSN          ddp.MSN // next message on queue 1
-	atomicMSN        ddp.MSN // next response expected on queue 3, for the request sent next
+	atomicMSN        ddp.MSN // of the response, on queue 3, to the atomic that is sent next
 }
 
 func (s *sendQueue) init(depth, sge, inline int) {
@@ -221,8 +221,8 @@ func (s *sendQueue) markOldest(st Status) {
 
 // outboundRead is a Read or atomic of this side that waits for its response.
 type outboundRead struct {
-	seq      uint64 // in the send queue
-	rtr      bool   // of the RTR Read instead, which is in no queue
+	seq      uint64 // index of its work request in the send queue
+	rtr      bool   // it is the RTR Read, which is not in the send queue
 	last     bool   // its response is the last of its work request
 	atomic   bool
 	stag     ddp.STag // sink
@@ -233,7 +233,7 @@ type outboundRead struct {
 	mr       *ddp.MR
 	reqID    uint32
 	msn      ddp.MSN             // of the Atomic Response on queue 3
-	resp     [AtomicRespLen]byte // as placed
+	resp     [AtomicRespLen]byte // the Atomic Response, as placed
 }
 
 // firstReads is how many Reads of either direction have room from the start. The tables double when more are
@@ -262,7 +262,7 @@ func (r *outboundReads) first() *outboundRead   { return &r.ring[r.head&r.mask] 
 func (r *outboundReads) at(i int) *outboundRead { return &r.ring[(r.head+uint32(i))&r.mask] }
 func (r *outboundReads) pop()                   { r.ring[r.head&r.mask] = outboundRead{}; r.head++ }
 
-// push appends e. The caller keeps to the ORD.
+// push appends e. The caller checks the ORD.
 func (r *outboundReads) push(e outboundRead) {
 	if r.len() == len(r.ring) {
 		bigger := make([]outboundRead, 2*len(r.ring))
@@ -299,7 +299,7 @@ type inboundRequest struct {
 type inboundRequests struct {
 	ring              []inboundRequest
 	mask              uint64
-	maxSize           int // the ring's length at last
+	maxSize           int // the largest length of the ring
 	acked, next, tail uint64
 	atomicMSN         ddp.MSN // of the next Atomic Response
 }
@@ -317,7 +317,7 @@ func (r *inboundRequests) waiting() int                { return int(r.tail - r.n
 // nextMSN returns the MSN of the next request to deliver.
 func (r *inboundRequests) nextMSN() ddp.MSN { return ddp.MSN(r.tail + 1) }
 
-// freeSlots returns how many requests, beginning with the next one, have a slot.
+// freeSlots returns how many requests, beginning with the next one, may arrive: ird limits them.
 func (r *inboundRequests) freeSlots(ird int) int {
 	return max(0, min(ird-r.waiting(), r.maxSize-int(r.tail-r.acked)))
 }
@@ -371,7 +371,7 @@ type recvQueue struct {
 	mask       uint32
 	depth      uint32
 	head, tail uint32
-	next       ddp.MSN // message that head takes
+	next       ddp.MSN // message that completes next
 	refill     func()  // see Config
 
 	srq   *SRQ
@@ -401,7 +401,8 @@ func (r *recvQueue) len() int {
 	return int(r.tail - r.head)
 }
 
-// receiveFor returns the receive for message msn. It takes one from the SRQ if necessary.
+// receiveFor returns the receive for message msn, or the cause why there is none. It takes one from the SRQ if
+// necessary.
 func (r *recvQueue) receiveFor(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 	n := int(r.depth)
 	if r.srq == nil {
@@ -428,7 +429,8 @@ func (r *recvQueue) receiveFor(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 	return &r.srq.wqes[*e], ddp.CauseNone
 }
 
-// pop removes the receive of the next message, which receiveFor has returned before.
+// pop removes the receive of the next message. With an SRQ, that message must have taken one. A flush also pops
+// receives of an own queue that no message has reached.
 func (r *recvQueue) pop() {
 	if r.srq == nil {
 		r.own[r.head&r.mask].recycle()
@@ -454,7 +456,7 @@ type inboundMessage struct {
 
 // terminator holds the Terminates of both directions.
 type terminator struct {
-	toSend  bool // own is to be sent
+	toSend  bool // own must be sent
 	made    bool
 	sent    bool
 	own     Terminate
@@ -462,10 +464,10 @@ type terminator struct {
 	n       int // bytes of wire
 	gotPeer bool
 	peer    Terminate
-	raw     [termPayload]byte // of the peer, as placed
+	raw     [termPayload]byte // the Terminate of the peer, as placed
 	rawLen  int
 
-	// The segment that an error was reported for, to be included when Fail is notified of it.
+	// The segment at fault for err, which the Terminate includes if Fail is called with err.
 	err     *ulpdu.Error
 	head    [ddp.UntaggedLen]byte
 	headLen int

@@ -78,8 +78,7 @@ func (r *receiver) post() {
 	}
 }
 
-// complete notes a receive, checks that nothing behind the message was touched, and posts
-// the buffer again.
+// complete returns the message in a receive, and checks that nothing behind it was touched.
 func (r *receiver) complete(c *Completion) []byte {
 	m := r.bufs[c.ID]
 	delete(r.bufs, c.ID)

@@ -67,7 +67,7 @@ func TestReadSourceRevoked(t *testing.T) {
 	}
 	a.qp.Closed()
 	b.qp.Closed()
-	wantCQEs(t, a, "1 read REM_ACCESS_ERR", "2 send WR_FLUSH_ERR") // it may have been delivered
+	wantCQEs(t, a, "1 read REM_ACCESS_ERR", "2 send WR_FLUSH_ERR") // the Send may have been delivered
 	wantCQEs(t, b, "5 recv SUCCESS")
 	if src.Holds() != 0 || sink.Holds() != 0 {
 		t.Errorf("regions are still held: %d %d", src.Holds(), sink.Holds())
@@ -77,8 +77,8 @@ func TestReadSourceRevoked(t *testing.T) {
 	}
 }
 
-// TestRevokedMemoryIsNotRetransmitted: bytes that were frozen before their STag was taken back do not
-// leave from what the memory holds now.
+// TestRevokedMemoryIsNotRetransmitted: after an STag is revoked, a retransmission does not show the present content of
+// its memory.
 //
 //req:rfc5041-8.3.1-2
 func TestRevokedMemoryIsNotRetransmitted(t *testing.T) {
@@ -105,15 +105,15 @@ func TestRevokedMemoryIsNotRetransmitted(t *testing.T) {
 		if !bytes.Equal(again, want) {
 			t.Errorf("by peer %v: sent again as %q", byPeer, again)
 		}
-		// The peer's own invalidation means that it has the bytes; the consumer's means
-		// that it may have zeros now.
+		// A peer that invalidates the STag has the bytes. A peer whose Read was revoked by the consumer may now have
+		// zeros.
 		if want := map[bool]State{true: RTS, false: Terminated}[byPeer]; b.qp.State() != want {
 			t.Errorf("by peer %v: state %v, want %v", byPeer, b.qp.State(), want)
 		}
 	}
 }
 
-// TestStaleResponse: a Read Response finds no memory once its Read is flushed or finished.
+// TestStaleResponse: a Read Response is not placed once its Read is flushed or finished.
 //
 //req:rfc5041-8.3.1-2 rfc5040-8.1.1-6
 //req:rfc5042-6.2.2-2

@@ -6,7 +6,7 @@ import (
 	"xwarp/ddp"
 )
 
-// A message that finds no receive asks for those that are on their way, and only then is it an error.
+// TestRefill: a message that finds no receive calls Config.Refill. It is an error only if Refill posts none.
 func TestRefill(t *testing.T) {
 	asked, more := 0, 2
 	b := newHost(t, 2)
@@ -34,7 +34,8 @@ func TestRefill(t *testing.T) {
 	}
 }
 
-// TestSRQRefill: a shared queue asks when it is empty, and not before: what waits elsewhere was posted later.
+// TestSRQRefill: a shared queue calls Refill only if it is empty, because receives that wait elsewhere were posted
+// later.
 func TestSRQRefill(t *testing.T) {
 	asked, more := 0, 2
 	to := newHost(t, 2)

@@ -5,15 +5,15 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// The ID of a ulp.Ref: the kind of the message, whether the ULPDU is its last, and which
-// message it is. Off is the offset of the payload in the message.
+// The ID of a ulpdu.Ref: the kind of the message, whether the ULPDU is its last, and which message it is. Off is the
+// offset of the payload in the message.
 const (
 	refLast  = 1 << 63
 	refShift = 60
 	refSeq   = 1<<refShift - 1
 
-	refSend      = 0 // of the send queue, by its counter
-	refResponse  = 1 // to a request of the peer, by its counter
+	refSend      = 0 // a message of the send queue, whose index is in refSeq
+	refResponse  = 1 // the response to a request of the peer, whose index is in refSeq
 	refTerminate = 2
 	refRTR       = 3
 	refReport    = 4
@@ -216,7 +216,7 @@ func (q *QP) freezeTerminate() (ulpdu.Ref, int) {
 }
 
 // ReleaseULPDU reports that TCP's peer has acknowledged all of a ULPDU. It is called once for each, in order. The last
-// one of a message completes a Send or Write.
+// one of a Send or Write completes it, unless a Report must cover it too.
 func (q *QP) ReleaseULPDU(ref ulpdu.Ref) {
 	kind, seq, last := splitRef(ref)
 	if !last {

@@ -13,9 +13,9 @@ func TestShapes(t *testing.T) {
 	const maxSGE, maxInline = 3, 16
 	for _, c := range []struct {
 		op     WROp
-		pieces int  // most
+		pieces int  // most pieces
 		length int  // of each, where only one length will do
-		inline bool // instead of pieces
+		inline bool // inline data may take the place of pieces
 		both   bool // RDMA Consortium's version has it, too
 	}{
 		{WRSend, maxSGE, 0, true, true},

@@ -13,8 +13,8 @@ type SRQConfig struct {
 	Refill func(*SRQ)
 }
 
-// SRQ is a receive queue shared by several queue pairs of one worker and domain, in the order in which messages begin
-// to arrive. A receive that a queue pair has taken completes or is flushed there.
+// SRQ is a receive queue that several queue pairs of one worker and domain share. Messages take receives in the order
+// in which they begin to arrive. A receive that a queue pair has taken completes or is flushed there.
 type SRQ struct {
 	cfg   SRQConfig
 	users int
@@ -92,5 +92,5 @@ func (s *SRQ) takeOldest() int32 {
 	return i
 }
 
-// freeEntry frees an entry whose completion is made.
+// freeEntry frees an entry whose receive is complete.
 func (s *SRQ) freeEntry(i int32) { s.free = append(s.free, i) }

@@ -74,8 +74,8 @@ const (
 	actEnd   = actFlush | actReleaseKept
 )
 
-// running is the row of a stream in full operation; a first FPDU moves it from RTR to RTS. Its end is visible to the
-// consumer at once, so everything is flushed with it.
+// running is the row of a stream in full operation; a first FPDU moves it from RTR to RTS. The consumer sees the end of
+// the stream at once, so each event that ends it flushes all work.
 var running = [events]transition{
 	EvFPDU:          to(RTS, 0),
 	EvCloseIdle:     to(Closing, graceful|actFlush),

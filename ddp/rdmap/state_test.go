@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// walk puts a queue pair with a send and a receive into state s, lets e happen and says what
-// came of it.
+// walk puts a queue pair with a send and a receive into state s, applies event e, and returns the outcome as a line of
+// text.
 func walk(t *testing.T, s State, e Event) string {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	h.send(SendWR{ID: 1, Op: WRSend})
@@ -372,7 +372,7 @@ func TestCallsFromCompletion(t *testing.T) {
 }
 
 // TestRefusedRequests: a work request that PostSend refuses completes in its turn, and the stream ends then. Its memory
-// is not looked at.
+// is not checked.
 func TestRefusedRequests(t *testing.T) {
 	for _, chained := range []WRFlags{0, Chained} {
 		a, b := twins(t, nil, Params{})

@@ -14,7 +14,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// badSegments are the segments that Terminates of the golden file are about.
+// badSegments are the segments at fault for the Terminates of the golden file.
 var badSegments = []struct {
 	name, header string
 	n            int
@@ -88,7 +88,7 @@ func TestTerminateGolden(t *testing.T) {
 	}
 }
 
-// TestTerminateVectors are the two Terminates of the reference vectors.
+// TestTerminateVectors makes the two Terminates of the reference vectors.
 //
 //req:rfc5040-4.8-1 rfc6581-9.1-4 rfc6581-9.2-5
 func TestTerminateVectors(t *testing.T) {
@@ -163,7 +163,8 @@ func TestTerminatesOfOtherImplementations(t *testing.T) {
 	}
 }
 
-// TestTerminateNamesWrite: of several Writes on the way a Terminate is about the one whose STag and offset it quotes.
+// TestTerminateNamesWrite: of several outstanding Writes, a Terminate is about the one whose STag and offset it
+// includes.
 func TestTerminateNamesWrite(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := b.region(64, ddp.Attr{Access: ddp.RemoteWrite, Stream: b.qp.cfg.Stream})
@@ -179,7 +180,8 @@ func TestTerminateNamesWrite(t *testing.T) {
 		"3 write WR_FLUSH_ERR")
 }
 
-// TestTerminateIsAnsweredByNothing: not by a Terminate, not by anything else, and it comes once.
+// TestTerminateIsAnsweredByNothing: nothing is sent after a received Terminate, not even a Terminate. A second one has
+// no effect.
 //
 //req:rfc5040-5.4-2 rfc5040-5.4-4
 func TestTerminateIsAnsweredByNothing(t *testing.T) {

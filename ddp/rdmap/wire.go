@@ -72,7 +72,7 @@ func opcodeOf(b uint8) Opcode { return Opcode(b & controlOpcode) }
 // versionOf returns the RV field of RDMAP's control byte.
 func versionOf(b uint8) ddp.Version { return ddp.Version(b >> controlRVShift) }
 
-// ULPDU lengths of the messages of fixed length.
+// Lengths of the messages of fixed length: without the DDP header, and as a ULPDU.
 const (
 	ReadRequestLen   = 28 // header behind the DDP header
 	AtomicRequestLen = 52

@@ -110,7 +110,7 @@ type Status uint8
 // The statuses.
 const (
 	Success        Status = iota
-	LocLenErr             // message and buffer differ in length
+	LocLenErr             // a message does not fit its receive, or is longer than MaxMessage
 	LocQPOpErr            // work request that this queue pair cannot do now
 	LocProtErr            // local memory is not registered, too short, or lacks the right
 	WRFlushErr            // queue pair failed or closed before it was done
@@ -120,8 +120,8 @@ const (
 	BadRespErr            // a response that matches no request of this side
 	FatalErr              // the stream is lost
 	MWBindErr             // the memory for a window is not registered, too short, or lacks the right
-	RetryExcErr           // the peer did not answer within the retries of the queue pair; nothing here makes it
-	RNRRetryExcErr        // the peer posted no receive within the retries; nothing here makes it
+	RetryExcErr           // the peer did not answer within the retries of the queue pair; not used in this package
+	RNRRetryExcErr        // the peer posted no receive within the retries; not used in this package
 	statuses
 )
 
@@ -135,7 +135,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("status %d", uint8(s))
 }
 
-// CompletionFlags says which fields of a receive completion are valid.
+// CompletionFlags describes a completion, and says which fields of a receive's are valid.
 type CompletionFlags uint8
 
 // The flags.
@@ -148,7 +148,8 @@ const (
 	OfSend                                      // with WithImm: Imm came with a Send, which is in the buffer
 )
 
-// Completion is the result of one work request. After it the queue pair does not touch the request's memory.
+// Completion is the result of one work request. After it the queue pair does not write to the request's memory. After a
+// flush it may still read it for retransmissions.
 type Completion struct {
 	ID          uint64 // of the work request
 	Op          WROp   // WRRecv for a receive
