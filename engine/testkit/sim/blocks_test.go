@@ -12,7 +12,8 @@ import (
 	"xwarp/ring/gso"
 )
 
-// cutter is the kernel's side of a packet socket: the frames of blocks leave at once, bypassing the transmit ring.
+// cutter is the kernel's side of a packet socket. It cuts a block, which is one buffer of many segments, into frames.
+// They leave at once and bypass the transmit ring.
 type cutter struct {
 	emit func(frame []byte)
 	rnd  *rand.Rand

@@ -46,7 +46,7 @@ func (e *rdmaEnd) sameOps(op rdmap.WROp, n, size int) {
 		from, effect.end = e.peer, e
 	}
 	effect.want = bytes.Clone(from.mem[:size])
-	if op == rdmap.WRFetchAdd { // of 0
+	if op == rdmap.WRFetchAdd { // adds 0
 		clear(from.mem[:size])
 		clear(effect.want)
 	}

@@ -145,7 +145,7 @@ func (s *scenario) spare(c *impair.Config) {
 	}
 }
 
-// alter changes path i.
+// alter changes the configuration of path i.
 func (s *scenario) alter(i int, f func(c *impair.Config)) {
 	f(&s.state[i])
 	s.paths[i].set(s.state[i])
@@ -260,7 +260,7 @@ func (s *scenario) flood(v6 int) {
 	s.world.After(0, send)
 }
 
-// synFrame is a SYN to a port, from a random address and port.
+// synFrame returns a SYN to a port, from a random address and port.
 func synFrame(r *rand.Rand, to *Host, v6 int, port uint16) []byte {
 	src := ip.AddrFrom4([4]byte{10, 9, byte(r.Uint32()), byte(r.Uint32())})
 	if v6 == 1 {
@@ -280,7 +280,7 @@ func impossibleSources(to *Host, v6 int) []ip.Addr {
 		ip.AddrFrom4([4]byte{})}
 }
 
-// synFrom is a SYN to a port from a random port of an address.
+// synFrom returns a SYN to a port from a random port of an address.
 func synFrom(r *rand.Rand, to *Host, v6 int, port uint16, src ip.Addr) []byte {
 	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: port,
 		Seq: seq.Num(r.Uint32()), Flags: wire.SYN, Window: 1000}

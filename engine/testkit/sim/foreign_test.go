@@ -35,7 +35,7 @@ type foreignKinds struct {
 	forge     bool // forged FIN, RST and acknowledgements of the peer
 }
 
-// hearsay is what both directions of a path know about each other: the highest sequence number of each sender.
+// hearsay has the highest sequence number of each sender, by its ports. Both directions of a path share it.
 type hearsay map[[2]uint16]seq.Num
 
 // foreign draws the faults of the paths other than loss.
@@ -69,7 +69,7 @@ func (w *wide) foreign() {
 		h.cfg.Up = &foreigner{Path: h.cfg.Up, r: rand.New(rand.NewPCG(w.seed, uint64(i)+40)),
 			until: Epoch.Add(w.until), kinds: k, news: &news}
 	}
-	if w.mangled { // both directions of a lie
+	if w.mangled { // a lie needs the numbers of both directions
 		for _, h := range w.hosts {
 			if f, ok := h.cfg.Up.(*foreigner); !ok || f.news == nil {
 				h.cfg.Up = &foreigner{Path: h.cfg.Up, r: rand.New(rand.NewPCG(w.seed, 99)),
@@ -130,7 +130,7 @@ func (f *foreigner) note(b []byte, at int, t *wire.Header) {
 	}
 }
 
-// change modifies the TCP header at at, and reports whether it did.
+// change modifies the TCP header at offset at, and reports whether it did.
 func (f *foreigner) change(b []byte, at int, t *wire.Header) (changed bool) {
 	if f.kinds.shrink && t.Flags&wire.SYN == 0 && f.r.IntN(4) == 0 {
 		binary.BigEndian.PutUint16(b[at+14:], t.Window>>f.r.IntN(4))
@@ -172,7 +172,7 @@ func (f *foreigner) lie(opt []byte, t *wire.Header) bool {
 
 // forgery is a segment that the sender of b cannot have sent: its sequence or acknowledgement number is far off.
 func (f *foreigner) forgery(b []byte, at int) []byte {
-	g := bytes.Clone(b[:at+int(b[at+12]>>4)*4]) // without its bytes
+	g := bytes.Clone(b[:at+int(b[at+12]>>4)*4]) // without its payload
 	switch f.r.IntN(3) {
 	case 0:
 		g[at+13] = byte(wire.RST)

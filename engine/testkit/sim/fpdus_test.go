@@ -27,7 +27,7 @@ type fpdus struct {
 
 const (
 	startupLen = 20 // bytes of an MPA Request or Reply without private data (RFC 5044, 7.1)
-	wantsAt    = 16 // where its flags are
+	wantsAt    = 16 // offset of its flags
 	wantsBit   = 0x80
 )
 
@@ -135,7 +135,8 @@ func (e *rdmaEnd) checkReceived() error {
 	return nil
 }
 
-// blamesMPA reports whether an FPDU was wrong or incomplete, for e or for its peer.
+// blamesMPA reports whether an error of MPA ended e's stream because an FPDU was wrong or incomplete, at e or at its
+// peer.
 func (e *rdmaEnd) blamesMPA() bool {
 	err := e.qp.Err()
 	return err != nil && err.Layer == ulpdu.MPA &&

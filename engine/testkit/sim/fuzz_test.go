@@ -17,9 +17,9 @@ import (
 
 // The bits of the byte in front of each frame of FuzzFrames.
 const (
-	keepSums = 1 << iota // the checks of IP, TCP and MPA stay as they are
-	raw                  // numbers and addresses too
-	twice                // sent twice
+	keepSums = 1 << iota // the checksums of IP and TCP and MPA's CRCs stay as they are
+	raw                  // sequence numbers and the Ethernet address stay as they are
+	twice                // the frame is sent twice
 	// the upper bits: the delay after the previous frame
 	pauseShift = 3
 )
@@ -144,7 +144,7 @@ func tcpOf(frame []byte) (at int, t wire.Header) {
 	return off + n, t
 }
 
-// shift adds to the sequence numbers of the TCP header at at.
+// shift adds seqBy and ackBy to the numbers of the TCP header at offset at.
 func shift(b []byte, at int, seqBy, ackBy seq.Num) {
 	for i, by := range []seq.Num{seqBy, ackBy} {
 		f := b[at+4+4*i:]

@@ -30,7 +30,7 @@ const (
 type fuzzEnd struct {
 	c     *conversation
 	host  *Host
-	far   bool // the peer of the corpus
+	far   bool // it is the peer whose frames become the corpus
 	table *ddp.Table
 	pool  *mpa.Pool
 	pd    *ddp.PD
@@ -147,7 +147,7 @@ func (e *fuzzEnd) sge(region, off, n int) rdmap.SGE {
 		Len: uint32(n)}
 }
 
-// start listens.
+// start makes e listen.
 func (e *fuzzEnd) start(tcp.Tuple) {
 	lc := stack.ListenConfig{Conn: e.tcp(), Backlog: 2}
 	lc.Accept = func(*tcp.Tuple) (stack.Upper, error) {
@@ -268,7 +268,7 @@ func (c *fuzzConn) Complete(d *rdmap.Completion) {
 func (e *fuzzEnd) verdict(t testing.TB) {
 	t.Helper()
 	for i, c := range e.conns {
-		if c.iw.Endpoint == nil { // never bound: the listener dropped it
+		if c.iw.Endpoint == nil { // it was never bound to an endpoint: the listener dropped it
 			continue
 		}
 		if c.open || c.posted != 0 {

@@ -19,7 +19,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// bulk is one transfer: a writes as fast as possible, b reads immediately.
+// bulk is one transfer: from writes as fast as possible, to reads immediately.
 type bulk struct {
 	from, to *watched
 	total    int // bytes to write; 0: unlimited

@@ -17,9 +17,9 @@ import (
 type HostConfig struct {
 	Name     string
 	Addrs    []ip.Addr
-	MTU      int // [1500]
-	RxFrames int // chunks for reception [256]
-	TxSlots  int // frames in flight in transmission [64]
+	MTU      int // default 1500
+	RxFrames int // chunks for reception; default 256
+	TxSlots  int // frames in flight in transmission; default 64
 	Up, Down Path
 	// Kernel configures the fake NIC. With Manual, transmissions complete when the next frame is taken.
 	Kernel ring.FakeConfig
@@ -29,17 +29,17 @@ type HostConfig struct {
 	HopDelay tick.Duration
 	// Split is the maximum number of bytes of an injected chunk. Zero means the largest chunks that fit.
 	Split int
-	// Wrap, if set, wraps the port.
+	// Wrap, if set, returns the port that the stack uses instead of p.
 	Wrap func(p ring.Port) (ring.Port, error)
 	// SecondQueue lets some frames arrive on another queue, whose worker hands them over.
 	SecondQueue bool
 	// IPsec, if set, creates the Manager of each new stack. The Manager of a second queue owns no SA.
 	IPsec func(h *Host, second bool) *ipsec.Manager
-	// Defect is stack.Config's.
+	// Defect is stack.Config.Defect.
 	Defect func(*stack.Defect)
 }
 
-// Host is one engine: a stack on a fake NIC. Its methods may only be called between Steps, from events, taps and upper
+// Host is one engine: a stack on a fake NIC. Its methods may only be called between steps, from events, taps and upper
 // layers.
 type Host struct {
 	cfg          HostConfig
@@ -55,10 +55,10 @@ type Host struct {
 	secret       [16]byte // of the stack
 	kicks        []func()
 	apps         []func(now tick.Time)
-	wakeAt       tick.Time // frames wait, or the upper layers have work
+	wakeAt       tick.Time // when frames wait, or the upper layers have work
 	timeAt       tick.Time // the stack's deadline after the last step
 	buf          []byte
-	passed       [][]byte // frames sent but not on the path yet, since later frames were emitted: see Emit
+	passed       [][]byte // sent frames that are not on the path yet; see Emit
 	stats        HostStats
 }
 
@@ -161,7 +161,7 @@ func (h *Host) MAC() [6]byte { return h.mac }
 // Stats returns the counters.
 func (h *Host) Stats() HostStats { return h.stats }
 
-// Kick runs f before the next step, which is due now.
+// Kick makes a step due now, and runs f at its start.
 func (h *Host) Kick(f func()) {
 	h.kicks = append(h.kicks, f)
 	h.Wake()
@@ -170,7 +170,7 @@ func (h *Host) Kick(f func()) {
 // Wake makes the host step now, because an upper layer has work for it.
 func (h *Host) Wake() { h.wakeAt = min(h.wakeAt, h.world.now) }
 
-// Each runs f after each step of h: a consumer that checks its connections.
+// Each runs f after each step of h, like a consumer that checks its connections.
 func (h *Host) Each(f func(now tick.Time)) { h.apps = append(h.apps, f) }
 
 // errNoAnswer is the resolver's error for a next hop that does not answer.
@@ -275,7 +275,8 @@ func (h *Host) runInstant() {
 	}
 }
 
-// step is Stack.Step, and checks that a worker may skip Transmit when the stack says so.
+// step makes one step of the stack. It checks that Transmit has no effect if the stack is quiet, since a worker skips
+// it then.
 func (h *Host) step(now tick.Time) bool {
 	worked := h.stk.Receive(now)
 	quiet, kicks := h.stk.Quiet() && h.stk.Deadline() > now, h.kernel.FakeStats().Kicks

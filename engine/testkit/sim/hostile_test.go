@@ -108,10 +108,10 @@ func disfigure(r *rand.Rand, f []byte, frames [][]byte) []byte {
 			} else {
 				copy(f[body+off:][:n], "\xff\xff\xff\xff\xff\xff\xff\xff")
 			}
-		case k < 7 && room > 0: // its length, with the IP length
+		case k < 7 && room > 0: // its end is cut off, with the right IP length
 			f = f[:body+r.IntN(len(f)-body)]
 			cutIP(f[1:])
-		default: // at TCP's offset
+		default: // TCP's sequence number
 			seq := f[1+at+4:]
 			binary.BigEndian.PutUint32(seq, binary.BigEndian.Uint32(seq)+uint32(r.IntN(41)-20))
 		}

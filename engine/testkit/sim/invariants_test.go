@@ -14,7 +14,7 @@ func (e *rdmaEnd) alignment() error {
 	}
 	k := e.iw.Endpoint.Conn().Counters()
 	if e.c.s.wide != nil && e.c.s.wide.mangled {
-		return nil // others change windows and acknowledgements
+		return nil // foreign faults change windows and acknowledgements
 	}
 	if n := k.SplitEMSS + k.SplitRetransmit; n > 0 && !e.c.s.cuts {
 		return fmt.Errorf("%d segments lost their alignment for EMSS, which never changed", n)
@@ -37,7 +37,7 @@ func (e *rdmaEnd) alignment() error {
 	return nil
 }
 
-// step runs after each instant.
+// step checks the invariants of c after each instant.
 func (c *rdmaConn) step() error {
 	for _, e := range []*rdmaEnd{c.a, c.b} {
 		if !e.alive() {
@@ -71,7 +71,7 @@ func (e *rdmaEnd) endpoint() *stack.Endpoint {
 	return e.iw.Endpoint
 }
 
-// acked checks that neither end believes that the other has more data than it has.
+// acked checks that each end has received all data that the other counts as acknowledged.
 func acked(a, b *stack.Endpoint) error {
 	if a == nil || b == nil {
 		return nil

@@ -20,10 +20,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// ipsecSeen counts over all scenarios with IPsec.
+// ipsecSeen counts events over all scenarios with IPsec.
 var ipsecSeen struct {
 	frames                            atomic.Uint64
-	modes                             [2][2]atomic.Uint64 // scenarios by mode, and over IPv6
+	modes                             [2][2]atomic.Uint64 // scenarios by mode, and by IPv4 or IPv6
 	accepted, replayed, forged        atomic.Uint64       // packets
 	noSA, inClear                     atomic.Uint64
 	pairs, rekeys, deletions, reboots atomic.Uint64
@@ -60,7 +60,7 @@ type ikeEnd struct {
 	state   *xfrm.State
 	asked   []ikeRequest
 	arrived int // ESP packets
-	clear   int // segments in the clear that must be protected
+	clear   int // arrived segments in the clear that should have been protected
 }
 
 type ikeRequest struct {
@@ -187,7 +187,7 @@ func (e *ikeEnd) answer(tick.Time) {
 	}
 }
 
-// install adds SAs to the kernel; nil is ignored.
+// install adds two SAs to the kernel, either of which may be nil.
 func (e *ikeEnd) install(in, out *xfrm.SA) {
 	s := &xfrm.State{Inbound: slices.Clone(e.state.Inbound),
 		Outbound: slices.Clone(e.state.Outbound)}
@@ -209,7 +209,7 @@ func (e *ikeEnd) install(in, out *xfrm.SA) {
 	e.host.Wake()
 }
 
-// remove deletes the SAs for which is returns true.
+// remove deletes the SAs for which the function is returns true.
 func (e *ikeEnd) remove(is func(*observedSA) bool) {
 	gone := func(sa *xfrm.SA) bool { return is(e.i.sas[sa.SPI]) }
 	e.state = &xfrm.State{Policies: e.state.Policies,
@@ -386,7 +386,7 @@ func (x *espAttacker) Push(frame []byte, now tick.Time) {
 	}
 }
 
-// forgery modifies an ESP packet that starts at at.
+// forgery modifies the ESP packet at offset at of b.
 func (x *espAttacker) forgery(b []byte, at int) []byte {
 	switch r := x.f.r; r.IntN(4) {
 	case 0: // another sequence number, perhaps far ahead
@@ -466,7 +466,7 @@ func (i *ike) describe(d Direction, frame []byte) string {
 	return text
 }
 
-// seeClear checks that segments that must be protected do not leave in the clear.
+// seeClear checks that segments that must be protected do not leave in the clear, and counts those that arrive.
 func (i *ike) seeClear(h *Host, d Direction, frame []byte) {
 	var p ip.Header
 	p.Decode(frame[ip.EthernetLen:])
@@ -493,7 +493,7 @@ func (o *observedSA) open(frame []byte, at, n int) (inner []byte, err error) {
 	b := bytes.Clone(frame)
 	sealed := b[at : at+n]
 	sum, iv := crc32.Checksum(sealed, castagnoli), [8]byte(sealed[8:])
-	n64 := uint64(binary.BigEndian.Uint32(sealed[4:])) // no scenario sends more than that
+	n64 := uint64(binary.BigEndian.Uint32(sealed[4:])) // no scenario sends 2^32 packets with one SA
 	if _, again := o.sent[n64]; again || o.ivs[iv] {
 		return nil, fmt.Errorf("its number was used before %v, its IV %x %v", again, iv, o.ivs[iv])
 	}

@@ -37,10 +37,10 @@ type flow struct {
 	scaleMine bool
 	turned    bool  // the sequence numbers passed 2^31 or 0
 	settled   bool  // scale is the negotiated window scale
-	lost      bool  // the host rebooted, and does not know the old numbers
-	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer accepts either
+	lost      bool  // the sender's host rebooted and has lost its state
+	before    *flow // that of an earlier SYN-ACK, if a duplicate SYN got a cookie: the peer may accept either
 	segs      map[seq.Num]sentSegment
-	fpdus     fpdus // if it is one of records
+	fpdus     fpdus // if it carries FPDUs
 }
 
 type sentSegment struct {
@@ -149,7 +149,7 @@ func (j *judge) other(t tcp.Tuple) *flow {
 		RemotePort: t.LocalPort}]
 }
 
-// window: the acknowledgement number and the right edge of the window never decrease (RFC 9293, 3.8.6).
+// window checks that the acknowledgement number and the right edge of the window never decrease (RFC 9293, 3.8.6).
 func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	if h.Flags&wire.ACK == 0 {
 		j.fault(t, now, "a segment without ACK")
@@ -185,7 +185,7 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	}
 }
 
-// payload: retransmitted bytes are the same bytes, and records keep their boundaries.
+// payload checks that retransmitted bytes are the same bytes, and that records keep their boundaries.
 func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, now tick.Time) {
 	j.sent++
 	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {

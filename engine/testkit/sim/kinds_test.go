@@ -32,7 +32,7 @@ func (w *wide) kinds(cfg *rdmaConfig, name string) {
 	case 0: // more Reads than the initiator supports
 		cfg.ini.Revision, cfg.ini.IRD = startup.RevEnhanced, 1
 		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
-	case 1: // an RTR message for which the responder has no receive
+	case 1: // an RTR Read, although the responder's IRD is 0
 		cfg.ini.Revision, cfg.ini.RTRs = startup.RevEnhanced, startup.RTRRead
 		cfg.answer = startup.Answer{ORD: 8}
 	case 2: // an RDMA Consortium peer, which an IETF peer refuses

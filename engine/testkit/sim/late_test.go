@@ -10,8 +10,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// lateSeen counts, over all scenarios, the connections with late receives: those where every message still found its
-// receive, and those that ended because one did not.
+// lateSeen counts, over all scenarios, the connections with late receives: those where every message found its receive
+// in time, and those that ended because one did not.
 var lateSeen struct{ inTime, refused atomic.Uint64 }
 
 // lateReceives draws whether both ends post their receives late, some of them after the Send has arrived. RDMAP then
@@ -78,8 +78,9 @@ func (e *rdmaEnd) postLate() {
 // lostCode is the MPA error of a connection that was closed, terminated or lost (RFC 5044, 8).
 const lostCode = 1
 
-// lateVerdict: either each message found its receive, or an end with missing receives ended the stream for that reason,
-// and told the other. On a path that loses or drops segments, the Terminate may arrive after the close timeout.
+// lateVerdict checks that each message found its receive, or that an end with missing receives ended the stream for
+// that reason and the other end was told. On a path that loses or drops segments, the Terminate may arrive after the
+// close timeout.
 func (c *rdmaConn) lateVerdict() error {
 	if c.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
 		return nil

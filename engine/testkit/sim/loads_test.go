@@ -97,7 +97,7 @@ func (s *scenario) stream(n int) {
 			}
 		}
 		if i > 0 {
-			c.b = conns[0].cfg.b // of the listener
+			c.b = conns[0].cfg.b // the listener has one configuration for all
 		}
 		c.tcpA, c.tcpB = s.tcp(c.a.RecvBuffer), s.tcp(c.b.RecvBuffer)
 		client := s.hosts[0]

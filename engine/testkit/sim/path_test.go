@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// badPath makes a Path of an impair.Path.
+// badPath adapts an impair.Path to Path.
 type badPath struct {
 	p    *impair.Path
 	pool *impair.Pool

@@ -13,11 +13,11 @@ import (
 // op is one verb of a program: the operation, and the content of both memories afterwards.
 type op struct {
 	wr     rdmap.SendWR
-	effect area // in from's memory for results of Reads and atomics, otherwise in the target's
-	second area // of an atomic: the target
+	effect area // of a Read or an atomic: its result, in the memory of the end that posts it; else in the peer's
+	second area // of an atomic: its word, in the peer's memory
 	// The region that the operation invalidates: the peer's, or a local one.
 	invalidates *ddp.MR
-	recv        int // Send: the receive of the target that gets it
+	recv        int // of a Send: the receive of the peer that gets it, -1 for none
 	posted      bool
 	done        bool
 	status      rdmap.Status
@@ -48,14 +48,15 @@ type recvBuf struct {
 	area
 	n    int
 	done bool
-	from *op // its intended target
+	from *op // the operation whose message it should get
 }
 
 type seededRandom struct{ *rand.Rand }
 
 func (r seededRandom) Uint32() uint32 { return r.Rand.Uint32() }
 
-// layout allocates memory of one end. writers collects the expected final content.
+// layout allocates memory of one end. pending has functions that fill that memory and complete the operations, once it
+// exists.
 type layout struct {
 	size    int
 	pending []func(e *rdmaEnd, r *rand.Rand)
@@ -84,7 +85,7 @@ func (c *rdmaConn) opSize(r *rand.Rand) int {
 	return r.IntN(c.cfg.maxOp)
 }
 
-// plan draws n operations of e. mine and theirs are the memories of e and its peer.
+// plan draws n operations of e. mine and theirs lay out the memories of e and its peer.
 func (e *rdmaEnd) plan(r *rand.Rand, n int, mine, theirs *layout) {
 	for i := range n {
 		o := op{recv: -1}
@@ -183,7 +184,7 @@ func (e *rdmaEnd) sgl(r *rand.Rand, off, n int) (l []rdmap.SGE) {
 	return append(l, rdmap.SGE{TO: ddp.TO(off), Len: uint32(n)})
 }
 
-// fill creates the memory and registers it.
+// fill creates the memory and the queue pair of e, and registers the memory.
 func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	var err error
 	if e.share != nil {

@@ -33,16 +33,16 @@ type rdmaEnd struct {
 	pd     *ddp.PD
 	mr     *ddp.MR
 	qp     rdmap.QP
-	share  *share // with other connections of the host; nil: nothing
+	share  *share // objects shared with other connections of the host; nil: none
 	extra  []*ddp.MR
 	window *ddp.Window
 
 	binding bool     // the program has an operation that binds window
-	bound   ddp.STag // of window, after its binding completed
+	bound   ddp.STag // STag of window once its binding is complete
 
 	vanished bool // mem cannot be accessed
 	dials    bool // it is side a
-	number   int  // among those of share
+	number   int  // index in share.ends
 	iw       *overtcp.Conn
 	mem      []byte
 	base     []byte // the initial content of mem
@@ -71,7 +71,7 @@ type rdmaConfig struct {
 	maxOp       int // bytes
 	tcpA, tcpB  tcp.Config
 	acceptDelay tick.Duration
-	answer      startup.Answer // [IRD and ORD 8]
+	answer      startup.Answer // default: IRD and ORD 8
 	badOp       bool           // one operation uses an STag that the peer does not have
 	verbs       bool           // all verbs, not only those of a simple program
 	sockets     bool           // over sockets, not over the engine's TCP
@@ -84,7 +84,7 @@ type rdmaConfig struct {
 	late        tick.Duration // between receives, with endLate
 	noPeerCRC   bool          // neither side requests CRCs
 	srq         bool          // receives are of a shared queue
-	port        uint16        // of the dialing side [30000]
+	port        uint16        // of the dialing side; default 30000
 	shares      [2]*share     // the shared objects of a's and of b's connections; nil: none
 	v6          int           // 1 when over IPv6
 	poolBytes   int           // of the unshared hold pool
@@ -289,7 +289,7 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 		return
 	}
 	for e.acks < len(e.ops) && uint64(e.acks) < c.ID && !e.ops[e.acks].signaled() {
-		e.silent() // it was done, or this one failed
+		e.silent() // unsignaled ones before it are done
 	}
 	if c.ID >= uint64(len(e.ops)) || !e.ops[c.ID].posted || e.ops[c.ID].done {
 		e.fail("completion of %v %d, which is not outstanding", c.Op, c.ID)
@@ -308,8 +308,8 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 		e.bound = o.wr.RemoteSTag
 	}
 	what := fmt.Sprintf("%v %d of %s is complete", o.wr.Op, c.ID, e.name)
-	// TCP has acknowledged all of it, so it must be there, unless the peer gave up the stream, or waits for the rest of
-	// what it takes for a longer FPDU. A socket has only accepted it.
+	// TCP has acknowledged all of it, so the peer must have placed it. Exceptions: the peer gave up the stream, or it
+	// waits for more bytes because a changed length made an FPDU look longer. A socket has only accepted the bytes.
 	peerUp := !e.c.cfg.sockets && e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 &&
 		e.peer.qp.Err() == nil && !(e.c.s.spoils && e.peer.holds())
 	if (o.effect.end == e || peerUp) && !e.revocable(o) {
@@ -379,7 +379,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 		e.wake()
 	}
 	if !e.dials && !e.peer.disconnected && e.peer.closed == 0 && e.c.finished() {
-		e.peer.host.Wake() // to continue, or to end
+		e.peer.host.Wake() // to repeat the programs, or to end the connection
 	}
 	if e.dials && !e.disconnected && e.c.finished() {
 		if e.c.cfg.byteCount > 0 && e.c.again() {
@@ -431,7 +431,7 @@ func (c *rdmaConn) verdict() error {
 	return nil
 }
 
-// whole returns the operations of e's program that did not succeed.
+// whole returns an error if an operation of e's program did not succeed.
 func (e *rdmaEnd) whole() error {
 	if !e.up || e.err != nil {
 		return fmt.Errorf("up %v, error %v, which no fault explains", e.up,

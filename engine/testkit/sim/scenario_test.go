@@ -26,7 +26,7 @@ type scenario struct {
 	rnd      *rand.Rand
 	world    *World
 	hosts    []*Host
-	paths    []*badPath // of each host, up
+	paths    []*badPath // from each host to the switch
 	base     []impair.Config
 	judge    *judge
 	loads    []workload
@@ -34,13 +34,13 @@ type scenario struct {
 	pause    tick.Duration
 	until    tick.Duration // faults stop
 	cuts     bool          // the path MTU changes
-	swallows bool          // without an ICMP error
-	loses    bool          // segments at random
+	swallows bool          // the path drops packets that are too long without an ICMP error
+	loses    bool          // the path drops segments at random
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error
 	spoils   bool          // the path may change bytes without TCP noticing
 	state    []impair.Config
-	rebooted bool          // earlier connections may end with an error
+	rebooted bool          // a host rebooted: earlier connections may end with an error
 	redial   func(h *Host) // restores the listeners and apps of h
 	audits   int
 	overAt   tick.Time // when every workload had ended, 0 before
@@ -48,8 +48,8 @@ type scenario struct {
 	adapt func(s *scenario, cfg *HostConfig) // changes the drawn configuration of a host; may be nil
 
 	left  map[string]bool // features left out, to find the cause of a failure
-	tried []string        // those that were drawn
-	wide  *wide           // nil: the kinds that draw creates
+	tried []string        // features that were drawn, or left out
+	wide  *wide           // nil for a scenario of draw, which is not wide
 }
 
 func (s *scenario) say(format string, args ...any) {
@@ -159,7 +159,7 @@ func (s *scenario) quiet() bool {
 // afterFaults returns how long after the last fault every workload had ended.
 func (s *scenario) afterFaults() tick.Duration { return s.overAt.Sub(Epoch.Add(s.until)) }
 
-// run runs the scenario and returns the violated invariant.
+// run runs the scenario and returns the violated invariant, if any.
 func (s *scenario) run() error {
 	end := Epoch.Add(s.until + settleTime)
 	if err := s.world.Run(end, s.quiet); err != nil {

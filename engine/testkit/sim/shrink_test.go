@@ -16,7 +16,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// features is a set of features.
+// features returns the set of the features in a comma-separated list.
 func features(list string) map[string]bool {
 	set := map[string]bool{}
 	for _, f := range strings.Split(list, ",") {
@@ -94,7 +94,7 @@ func without(s *scenario) (list []string) {
 	return list
 }
 
-// shorter is how long faults continue.
+// shorter returns d, the duration of the faults, or half of it if their second half is left out.
 func (s *scenario) shorter(d tick.Duration) tick.Duration {
 	if s.off("second half of the faults") {
 		return d / 2
@@ -102,7 +102,7 @@ func (s *scenario) shorter(d tick.Duration) tick.Duration {
 	return d
 }
 
-// fewer is how often programs are halved.
+// fewer returns how often programs are halved: once for each of their last parts that is left out.
 func (s *scenario) fewer() (n int) {
 	for _, part := range []string{"half", "quarter", "eighth"} {
 		if !s.off("second " + part + " of the operations") {
@@ -240,8 +240,8 @@ func TestShrinkDefect(t *testing.T) {
 	t.Logf("%d of %d connections, %d of %d operations", len(small.loads), len(s.loads), n, before)
 }
 
-// TestEachFailureIsCounted: of many failures of one kind a few are reduced, and all others are run and counted, among
-// them one of another kind.
+// TestEachFailureIsCounted: of many failures of one kind, maxOfKind are reduced and shown, and the others counted. One
+// of another kind among them is shown too.
 func TestEachFailureIsCounted(t *testing.T) {
 	seenFailures.reset()
 	shown, draws := 0, 0

@@ -74,7 +74,7 @@ func (x *socketEnd) end(cause error) {
 	}
 }
 
-// step moves bytes up and FPDUs down.
+// step offers arrived bytes to the connection, and writes its FPDUs.
 func (x *socketEnd) step() {
 	if x.ended {
 		return

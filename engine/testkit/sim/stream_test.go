@@ -14,7 +14,8 @@ import (
 
 const streamPort = 9000
 
-// byteAt returns the byte of a stream at an offset, so that a test detects lost, repeated and misplaced bytes.
+// byteAt returns the byte of a stream at an offset. It depends on the offset, so that a test detects lost, repeated and
+// misplaced bytes.
 func byteAt(key uint64, off int) byte {
 	return byte(mix(key^uint64(off>>3)) >> (off & 7 * 8))
 }
@@ -60,7 +61,7 @@ type streamConn struct {
 	a, b  *streamEnd
 	no    int
 	after bool // dialled after the last reboot
-	lost  bool // a host rebooted; not dialled any more unless it already was
+	lost  bool // it is not dialled any more: a host rebooted, or its feature is left out
 }
 
 func newStream(s *scenario, cfg streamConfig, a, b *Host, no int) *streamConn {
@@ -93,7 +94,7 @@ func (e *streamEnd) newOn(cfg bytestream.Config) *bytestream.Stream {
 
 func (e *streamEnd) alive() bool { return e.host.incarnations == e.life }
 
-// dial starts the active open from a. Its local port is 40000 plus its number, or a port at the end of the range again.
+// dial starts the active open from a, with the local port of its configuration.
 func (c *streamConn) dial() error {
 	c.a.life = c.a.host.incarnations
 	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
@@ -209,7 +210,7 @@ func (c *streamConn) step() error {
 	return nil
 }
 
-// mayFail reports whether the faults excuse an error.
+// mayFail reports whether the faults of the scenario excuse an error of c.
 func (c *streamConn) mayFail() bool {
 	return c.cfg.abortA >= 0 || c.s.severe || c.s.rebooted && !c.after
 }

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// talk is a stream of a few bytes each way, always from the same port of host A.
+// talk returns a stream of a few bytes each way, always from the same port of host A.
 func talk(s *scenario, no int, noTimestamps bool) *streamConn {
 	cfg := streamConfig{totalA: 3000, totalB: 5000, abortA: -1, port: 40000, maxRead: 4000}
 	cfg.tcpA.NoTimestamps = noTimestamps

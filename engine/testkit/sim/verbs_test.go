@@ -35,7 +35,7 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 		mine.pending = append(mine.pending, func(e *rdmaEnd, _ *rand.Rand) {
 			e.ops[i].invalidates = e.region()
 		})
-	default: // without a completion unless it fails
+	default: // a Write without a completion, unless it fails
 		o.wr.Op = rdmap.WRWrite
 		o.wr.Flags &^= rdmap.Signaled
 		src, dst := mine.take(r, size), theirs.take(r, size)
@@ -102,7 +102,7 @@ func (e *rdmaEnd) planSwap(o *op, i int, r *rand.Rand, mine, theirs *layout) {
 	})
 }
 
-// expect gives operation i a receive of the peer.
+// expect adds a receive of the peer for the message of operation i.
 func (e *rdmaEnd) expect(i int, a area, room int) {
 	o := &e.ops[i]
 	o.recv = len(e.peer.recvs)
@@ -121,7 +121,7 @@ func (e *rdmaEnd) region() *ddp.MR {
 	return m
 }
 
-// stream returns the name of e's connection in its table.
+// stream returns the ID of e's stream in its table.
 func (e *rdmaEnd) stream() ddp.StreamID {
 	if e.share != nil {
 		return ddp.StreamID(e.number + 1)
@@ -131,7 +131,7 @@ func (e *rdmaEnd) stream() ddp.StreamID {
 
 func (o *op) signaled() bool { return o.wr.Flags&rdmap.Signaled != 0 }
 
-// silent records that the next operation was carried out without a completion.
+// silent records that the next operation succeeded without a completion.
 func (e *rdmaEnd) silent() {
 	o := &e.ops[e.acks]
 	e.acks++
@@ -162,7 +162,7 @@ func (e *rdmaEnd) special(c *rdmap.Completion, b *recvBuf) {
 }
 
 // share holds the objects that the connections of a host share, as those of a worker do: the region table, a domain,
-// the hold pool, the receiver of completions, and perhaps a receive queue.
+// the hold pool, and perhaps a receive queue.
 type share struct {
 	s     *scenario
 	table *ddp.Table
@@ -264,7 +264,7 @@ func (x *share) tidy() error {
 	return nil
 }
 
-// fromShared handles a receive with a buffer of the shared queue, which any message may have got.
+// fromShared handles the completion of a receive of the shared queue. Any message may have got any of its buffers.
 func (e *rdmaEnd) fromShared(c *rdmap.Completion) {
 	x := e.share
 	if c.Flags&rdmap.FromSharedQueue == 0 && c.Status == rdmap.Success {

@@ -10,8 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// watch inspects everything at some moments, as status, resource show and a trace do. The results must be consistent in
-// every state, and inspection must not change anything.
+// watch inspects everything at some moments, as the commands for status, resources and traces do. The results must be
+// consistent in every state, and inspection must not change anything.
 func (w *wide) watch() {
 	w.draws("watcher")
 	if !w.one(8) || w.off("watcher") {
@@ -58,7 +58,7 @@ func (w *wide) look(h *Host) error {
 	switch got := s.Using(h.Addr(w.v6)); {
 	case wrong != nil:
 		return wrong
-	case n != s.Len() || got != using+1 && got != using: // and the listener
+	case n != s.Len() || got != using+1 && got != using: // 1 more for the listener
 		return fmt.Errorf("%d of %d connections seen, %d of %d with the address", n, s.Len(), using,
 			got)
 	case all.BytesOut > 0 && all.SegsOut == 0:
@@ -150,7 +150,7 @@ func (w *wide) retuneAll(kind int, d tick.Duration) {
 	}
 }
 
-// locals tells the stack of h which addresses are local.
+// locals sets the local prefixes of the stack of h.
 func (w *wide) locals(h *Host) {
 	h.Stack().SetLocal([]stack.Prefix{{Addr: h.Addr(0), Bits: 24}, {Addr: h.Addr(1), Bits: 64},
 		{Addr: ip.AddrFrom4([4]byte{10, 7, 0, 0}), Bits: 16, All: true}})

@@ -27,8 +27,8 @@ const (
 	// crawlAfter is how long after the last fault a retransmission timeout may still exceed crawlRTO.
 	crawlAfter = 10 * tick.Second
 	crawlRTO   = 5 * tick.Second
-	// blackHoleTime extends both on a path that drops long packets silently: only repeated timeouts reveal it, and MPA
-	// receives a cut record twice.
+	// blackHoleTime extends wideTime and crawlAfter on a path that drops long packets silently: only repeated timeouts
+	// reveal it, and MPA receives a cut record twice.
 	blackHoleTime = 15 * tick.Second
 )
 
@@ -37,14 +37,14 @@ type earlyEnd uint8
 
 const (
 	endGraceful   earlyEnd = iota
-	endDisconnect          // one side closes in the middle of it
-	endAbort               // or resets
+	endDisconnect          // one side closes in the middle of the program
+	endAbort               // one side resets in the middle of the program
 	endReject              // the responder's consumer rejects
-	endSilent              // or does not respond
+	endSilent              // the responder's consumer does not respond
 	endRefused             // the listener's backlog is full
 	endInvalidate          // a region is invalidated while in use
 	earlyEnds
-	endMismatch // the start-up cannot agree; see kinds
+	endMismatch // the ends cannot agree in the start-up; see kinds
 	endVanish   // memory becomes inaccessible
 	endLate     // gracefully, unless a receive was posted too late
 )
@@ -77,14 +77,14 @@ type wide struct {
 	mtu     int
 	v6      int
 	port    uint16          // the next one to dial from
-	wraps   map[uint16]bool // others that were dialled from
+	wraps   map[uint16]bool // other local ports, whose sequence numbers wrap soon
 	noCRC   bool            // no CRCs, which alone detect errors that TCP misses
 	mangled bool            // foreign faults change windows and acknowledgements
 	blocky  bool            // a host sends blocks
 	strict  bool            // a CRC error ends a connection
 	watched bool            // frames are described, as in a trace
 	vanish  bool            // memory of some connections becomes inaccessible
-	mapped  [][]byte        // that memory
+	mapped  [][]byte        // the memory of vanish
 	ike     *ike            // nil: frames are in the clear
 }
 
@@ -163,14 +163,15 @@ func (w *wide) options(window int) tcp.Config {
 	}
 	c.AnnounceUTO, c.AdoptUTO = w.one(4), w.one(4)
 	c.MaxHoles = pick(w.rnd, 0, 0, 4, 64)
-	c.KeepaliveIdle = pick(w.rnd, 10*tick.Second, 10*tick.Second, 300*ms) // probes while it works
+	// After 300 ms, keepalive probes are sent during the transfer.
+	c.KeepaliveIdle = pick(w.rnd, 10*tick.Second, 10*tick.Second, 300*ms)
 	if w.one(4) {
 		c.Linger = 20 * tick.Second
 	}
 	return c
 }
 
-// rdma draws the RDMA connections: host A dials, B and, if present, C accept and dial too.
+// rdma draws the RDMA connections, between host B and host A or, if present, C. Either end may dial.
 func (w *wide) rdma() {
 	w.draws("rdma")
 	r := w.rnd
@@ -276,7 +277,7 @@ func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
 	w.world.After(moment, func() { c.interrupt([]*rdmaEnd{c.a, c.b}[side]) })
 }
 
-// interrupt performs the early end of c at one side.
+// interrupt performs the early end of c at the side of e.
 func (c *rdmaConn) interrupt(e *rdmaEnd) {
 	if !e.alive() || e.closed > 0 || e.iw == nil || e.iw.Endpoint == nil {
 		return
@@ -407,7 +408,7 @@ func (w *wide) neighbours() {
 	}
 }
 
-// hop tells all hosts the next hop of h.
+// hop sets the next hop of h at all other hosts, or reports to them that it does not answer.
 func (w *wide) hop(h *Host, known bool) {
 	err := errNoAnswer
 	if known {
@@ -444,7 +445,7 @@ func (w *wide) progress(now tick.Time) error {
 	}
 	for _, c := range w.conns {
 		if !c.a.alive() || !c.b.alive() || c.a.closed+c.b.closed > 0 || c.waits() {
-			continue // if one end is gone there is nothing to wait for
+			continue // if one end is gone, the other has nothing to wait for
 		}
 		if c.cfg.early == endGraceful && quiet > wideTime {
 			return fmt.Errorf("port %d: not over %v after the last fault", c.cfg.port, wideTime)

@@ -27,7 +27,7 @@ type Path interface {
 	Pop(now tick.Time) []byte
 	// Reply returns a frame for the other direction, made by the path in a router's name, or nil.
 	Reply() []byte
-	// Deadline returns when Pop may have a frame without an earlier Push.
+	// Deadline returns the time from which Pop may return a frame if nothing is pushed before.
 	Deadline() tick.Time
 }
 
@@ -64,7 +64,7 @@ type World struct {
 
 	// Tap, if set, sees each frame that a host sends or that arrives there. The frame is valid during the call.
 	Tap func(h *Host, d Direction, frame []byte, now tick.Time)
-	// Check, if set, runs after each instant. Its error ends Run.
+	// Check, if set, runs after everything that is due at one instant. Its error ends Run.
 	Check func(now tick.Time) error
 }
 
@@ -159,7 +159,7 @@ func (w *World) nextEvent() tick.Time {
 	return t
 }
 
-// instant does everything that is due now: events, then paths, then hosts, each in numerical order, until nothing is
+// instant does everything that is due now: events, then paths, then hosts, in the order of the hosts, until nothing is
 // due.
 func (w *World) instant() {
 	for range MaxRounds {

@@ -109,8 +109,8 @@ func (c *rdmaConn) again() bool {
 }
 
 // TestFarConnection: the sequence numbers of one connection wrap, and with them MPA's marker offsets and DDP's message
-// numbers. The ordinary run starts just before the first wrap; make far transfers more than 2^32 bytes in each
-// direction.
+// numbers. The ordinary run starts just before the first wrap; the target "far" of the Makefile transfers more than
+// 2^32 bytes in each direction.
 func TestFarConnection(t *testing.T) {
 	s := quietScenario(t, 11, 9000, impair.Config{Delay: 20 * us, Loss: 1e-4, Reorder: 1e-3})
 	before := wrapSeen.half.Load() + wrapSeen.whole.Load()
