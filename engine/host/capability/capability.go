@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep drops, on every thread, all capabilities except those of the set, which has a bit for each of the first 32. In a
-// program with cgo it fails with ENOTSUP.
+// Keep drops, on every thread, all capabilities except those in set, whose bit n stands for capability n. Capabilities
+// above 31 are dropped. In a program with cgo it fails with ENOTSUP.
 func Keep(set uint32) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{{Effective: set, Permitted: set}}
