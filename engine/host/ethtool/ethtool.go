@@ -16,7 +16,8 @@ import (
 
 const featureStrings = 4 // ETH_SS_FEATURES of linux/ethtool.h
 
-// Ioctl runs one SIOCETHTOOL command on an interface of the calling thread's namespace. b holds its structure.
+// Ioctl runs one SIOCETHTOOL command on an interface of the calling thread's namespace. b holds the command's
+// structure, which begins with the number of the command.
 func Ioctl(name string, b []byte) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return fmt.Errorf("interface name %q is longer than %d bytes", name, unix.IFNAMSIZ-1)
@@ -49,7 +50,7 @@ func Value(name string, command, value uint32) (uint32, error) {
 	return word(b, 1), err
 }
 
-// words builds a structure of 32-bit fields followed by room bytes.
+// words builds a structure of 32-bit fields followed by room zero bytes.
 func words(room int, w ...uint32) []byte {
 	b := make([]byte, len(w)*4+room)
 	for i, v := range w {
@@ -81,8 +82,8 @@ func featureNames(name string) ([]string, error) {
 	return names, nil
 }
 
-// Features of Features by their kernel names: GRO merges received segments, and VLANStripping removes the VLAN tags of
-// received frames (rxvlan).
+// Kernel names of offloads. GRO merges received segments; VLANStripping removes the VLAN tags of received frames
+// (rxvlan).
 const (
 	GRO           = "rx-gro"
 	VLANStripping = "rx-vlan-hw-parse"
@@ -154,13 +155,14 @@ func ReadChannels(name string) (Channels, error) {
 		Combined: word(b, 8)}, err
 }
 
-// readNumbers runs a command whose structure is followed by eight numbers, such as those for channels and rings.
+// readNumbers runs a command whose structure has eight numbers after the command, such as those for channels and rings.
 func readNumbers(name string, command uint32) ([]byte, error) {
 	b := words(32, command)
 	return b, Ioctl(name, b)
 }
 
-// writeNumber writes the structure of readNumbers back with one number changed to n.
+// writeNumber changes one number of b, a structure from readNumbers, to n, and runs command with it. at is the number's
+// index in b, where 0 is the command itself.
 func writeNumber(name string, command uint32, b []byte, at int, n uint32) error {
 	putWord(b, 0, command)
 	putWord(b, at, n)
@@ -179,8 +181,8 @@ func QueuesCommand(name string, n int) string {
 	return fmt.Sprintf("ethtool -L %s combined %d", name, n)
 }
 
-// ReceiveQueues returns the number of receive queues of an interface that is up, at most most: from the kernel (Linux
-// 6.8), else from the driver, else 1.
+// ReceiveQueues returns the number of receive queues of an interface that is up, limited to most. It asks the kernel
+// (since Linux 6.8), then the driver; if both fail it returns 1.
 func ReceiveQueues(ifindex int, name string, most int) int {
 	if n, err := ring.ReceiveQueues(ifindex, most); err == nil {
 		return n
@@ -199,7 +201,7 @@ func SetQueues(name string, n uint32) error {
 		return err
 	}
 	at := 5
-	if word(b, 4) > 0 { // queues for both directions
+	if word(b, 4) > 0 { // the driver has combined queues
 		at = 8
 	}
 	return writeNumber(name, unix.ETHTOOL_SCHANNELS, b, at, n)
