@@ -19,11 +19,11 @@ import (
 	"xwarp/engine/host/ports"
 )
 
-// Process is a holder.
+// Process is a process that holds a resource.
 type Process struct {
 	Pid     int
 	Command string
-	Inode   uint64 // of its AF_XDP socket; 0 if a program was requested
+	Inode   uint64 // of its AF_XDP socket, from OfQueue; otherwise 0
 }
 
 func (p Process) String() string {
@@ -43,7 +43,7 @@ func Text(list []Process) string {
 	return strings.Join(names, ", ")
 }
 
-// OfProgram returns the processes that keep an XDP program attached by a BPF link.
+// OfProgram returns the processes that keep the XDP program with kernel ID id attached, by an open BPF link.
 func OfProgram(id uint32) []Process {
 	want := fmt.Appendf(nil, "\nprog_id:\t%d\n", id)
 	return processes(func(dir string) (inodes []uint64) {
@@ -86,7 +86,7 @@ func ofQueue(ifindex, queue int, ask func() ([]*netlink.XDPDiagInfoResp, error))
 }
 
 // OfPort returns the processes with an unconnected TCP socket at a port in the network namespace of this process. It
-// finds also those that are bound and do not listen, as the engine's are; the kernel's lists of sockets do not.
+// also finds sockets that are bound and do not listen, such as the engine's; the kernel's lists of sockets omit these.
 func OfPort(port uint16) []Process {
 	own, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -114,7 +114,8 @@ func OfPort(port uint16) []Process {
 	})
 }
 
-// sockets calls look with a descriptor of each socket of another process whose link in /proc is wanted.
+// sockets calls look with a duplicate of each socket of the process with the /proc directory dir, if wanted accepts the
+// socket's link there. It closes the duplicate after the call.
 func sockets(dir string, wanted func(link string) bool, look func(fd int)) {
 	pid, _ := strconv.Atoi(filepath.Base(dir))
 	process, err := unix.PidfdOpen(pid, 0)
@@ -136,7 +137,8 @@ func sockets(dir string, wanted func(link string) bool, look func(fd int)) {
 	}
 }
 
-// processes returns the processes in whose /proc directory look finds something, once per inode.
+// processes calls look with the /proc directory of each process. It returns the process once for each inode that look
+// returns.
 func processes(look func(dir string) []uint64) (list []Process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -154,7 +156,7 @@ func processes(look func(dir string) []uint64) (list []Process) {
 	return list
 }
 
-// mapped returns the sockets whose rings a process has mapped: AF_XDP sockets, and others with rings.
+// mapped returns the inodes of the sockets whose rings a process has mapped: AF_XDP sockets, and others with rings.
 func mapped(dir string) (inodes []uint64) {
 	f, err := os.Open(dir + "/maps")
 	if err != nil {
@@ -171,7 +173,7 @@ func mapped(dir string) (inodes []uint64) {
 	return inodes
 }
 
-// isXDP inspects another process's socket through a descriptor of this process.
+// isXDP reports whether a socket of another process is an AF_XDP socket, which it reads from a duplicate of the socket.
 func isXDP(dir string, inode uint64) (yes bool) {
 	link := fmt.Sprintf("socket:[%d]", inode)
 	sockets(dir, func(to string) bool { return to == link }, func(fd int) {

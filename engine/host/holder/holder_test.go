@@ -38,8 +38,8 @@ func socket(t *testing.T) uint64 {
 	return st.Ino
 }
 
-// told is the reply of the kernel's xsk_diag about a socket.
-func told(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
+// diagReply is the reply of the kernel's xsk_diag about a socket.
+func diagReply(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
 	return &netlink.XDPDiagInfoResp{
 		XDPDiagMsg: &netlink.XDPSocket{Family: unix.AF_XDP, Type: unix.SOCK_RAW,
 			Ino: uint32(inode)},
@@ -64,7 +64,8 @@ func TestOfQueue(t *testing.T) {
 		slices.Sort(inodes)
 		return inodes
 	}
-	all := []*netlink.XDPDiagInfoResp{told(first, 7, 0), told(second, 7, 1), told(second+1, 8, 0)}
+	all := []*netlink.XDPDiagInfoResp{diagReply(first, 7, 0), diagReply(second, 7, 1),
+		diagReply(second+1, 8, 0)}
 	both := []uint64{min(first, second), max(first, second)}
 	for name, c := range map[string]struct {
 		list  []*netlink.XDPDiagInfoResp

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUserOf finds the owner of each end of a connection, over IPv4, IPv6 and from IPv4 to an IPv6 socket.
+// TestUserOf finds the user of a connection's socket, over IPv4, over IPv6, and from IPv4 to an IPv6 socket.
 func TestUserOf(t *testing.T) {
 	const other = 12345
 	for listen, dial := range map[string]string{
