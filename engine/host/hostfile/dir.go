@@ -24,8 +24,8 @@ type Dir struct {
 }
 
 // OpenDir opens a directory. With create it creates the missing directories of its path with mode 0700. It fails if
-// other users may write to it or to a directory above it, except above it to a sticky one such as /tmp. It follows no
-// symbolic link. This process holds an exclusive lock on the directory until Close.
+// other users may write to it, or to a directory above it that is not sticky as /tmp is. It follows no symbolic link.
+// It waits for an exclusive lock on the directory, which this process holds until Close.
 func OpenDir(path string, create bool) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func OpenDir(path string, create bool) (*Dir, error) {
 	return d, nil
 }
 
-// step opens a directory in another one.
+// step opens the directory name in the directory at. With create it creates a missing one.
 func step(at int, name string, create bool) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, flags, 0)
@@ -156,7 +156,7 @@ func (d *Dir) Remove(name string) error {
 	return nil
 }
 
-// Beneath opens the file that path leads to below root, and nothing outside of root, also while somebody renames
+// Beneath opens the file that path leads to below root, and nothing outside of root, even while another process renames
 // directories and links. flags are those of open(2); O_PATH is not supported. Neither a pipe nor a terminal makes it
 // wait.
 //

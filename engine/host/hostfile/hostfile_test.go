@@ -58,7 +58,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// A file that others could have written is neither read nor written through.
+// TestDirOfOthers: OpenDir or Read fails if another user could have changed the file.
 func TestDirOfOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
