@@ -29,24 +29,24 @@ import (
 // CAP_NET_ADMIN. The zero value has changed nothing.
 type Restorer struct {
 	process *exec.Cmd      // nil before the first change
-	pipe    io.WriteCloser // to the process, which restores at end of file
-	before  []setting      // passed to the process
+	pipe    io.WriteCloser // to the process, which restores at the end of this input
+	before  []setting      // previous settings, also passed to the process
 }
 
-// setting is a previous state: that of an offload, or without Feature that of a NAPI instance.
+// setting is a previous state: of an offload if Feature is set, else of a NAPI instance.
 type setting struct {
 	NAPI     ring.NAPI
-	Ifindex  int // of Feature
+	Ifindex  int // interface of Feature
 	Feature  string
 	On       bool
-	Record   string // of Feature, to be removed
-	Restored bool   // all previous settings are restored already
+	Record   string // path of Feature's record, which is removed afterwards
+	Restored bool   // the settings passed before this one are restored already
 }
 
 // processName is the first argument of the restoring process.
 const processName = "xwarp-napi-restorer"
 
-// ready is printed by the process once no signal can end it before it has restored.
+// ready is the line that the process prints once it ignores the signals that would end it before it has restored.
 const ready = "ready\n"
 
 func init() {
@@ -55,7 +55,7 @@ func init() {
 	}
 }
 
-// start starts the process.
+// start starts the process and waits for its line ready.
 func (r *Restorer) start() error {
 	c := &exec.Cmd{Path: "/proc/self/exe", Args: []string{processName}, Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, Stderr: os.Stderr}
@@ -81,9 +81,9 @@ func (r *Restorer) start() error {
 	return nil
 }
 
-// Change changes the settings of a NAPI instance from before, which is restored at the end, to n.
+// Change changes the settings of a NAPI instance to n. Close restores before, or zeros if before equals n.
 func (r *Restorer) Change(before, n ring.NAPI) error {
-	if before == n { // left by processes that were killed together
+	if before == n { // n was left by a program that was killed together with its restoring process
 		before = ring.NAPI{ID: n.ID}
 	}
 	if err := r.remember(setting{NAPI: before}); err != nil {
@@ -92,7 +92,8 @@ func (r *Restorer) Change(before, n ring.NAPI) error {
 	return ring.SetNAPI(n)
 }
 
-// SetFeature switches an offload of an interface of the calling thread's network namespace on or off.
+// SetFeature switches an offload of an interface of the calling thread's network namespace on or off. Only the first
+// call for an offload has an effect.
 func (r *Restorer) SetFeature(ifindex int, feature string, on bool) error {
 	if slices.ContainsFunc(r.before, func(s setting) bool {
 		return s.Ifindex == ifindex && s.Feature == feature

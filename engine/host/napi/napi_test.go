@@ -20,8 +20,8 @@ import (
 	"xwarp/ring"
 )
 
-// holderEnv makes the test program hold settings of a NAPI instance, or an offload, which it names, until its input
-// ends.
+// holderEnv is an environment variable that names a NAPI instance or an offload. It makes the test program change the
+// settings, and hold them until its input ends.
 const holderEnv = "XWARP_TEST_NAPI"
 
 var held = ring.NAPI{DeferHardIRQs: 3, GROFlushTimeout: 123456}
@@ -62,7 +62,7 @@ func hold(id string) int {
 // TestRestored: however a program ends, its NAPI instance gets its previous settings back.
 func TestRestored(t *testing.T) {
 	needs.NetNS(t)
-	n, err := topo.New(topo.Options{ // a veth with GRO, whose peer sends no large segments, polls
+	n, err := topo.New(topo.Options{ // a veth has a NAPI instance if it has GRO and its peer has no TSO
 		OffloadsA: topo.Offloads{GRO: topo.On}, OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestRestored(t *testing.T) {
 
 func kill(_ *testing.T, pid, _ int, _ io.Closer) { unix.Kill(pid, unix.SIGKILL) }
 
-// start starts a program that holds settings of a NAPI instance in host A.
+// start starts a program in host A that holds what, which has the form of holderEnv.
 func start(t *testing.T, n *topo.Net, what string) (pid, restorer int, in io.Closer) {
 	t.Helper()
 	c := exec.Command("/proc/self/exe")
@@ -172,7 +172,7 @@ func query(t *testing.T, n *topo.Net, id uint32) (s ring.NAPI) {
 	return s
 }
 
-// instance returns the NAPI instance of host A's interface, which it reads from the socket of a datagram.
+// instance returns the NAPI instance of host A's interface, which it reads from a socket that received a datagram.
 func instance(t *testing.T, n *topo.Net) (id uint32) {
 	t.Helper()
 	var to, from net.PacketConn
@@ -213,9 +213,9 @@ func instance(t *testing.T, n *topo.Net) (id uint32) {
 	return id
 }
 
-// TestOffloadsRestored: GRO that was off is off again, and VLAN stripping that was on is on again, after the last
-// process of an interface, also if one and its restoring process were killed together. A process that starts while the
-// previous one is restored keeps its own setting.
+// TestOffloadsRestored: after the last process that used an interface, GRO that was off is off again, and VLAN
+// stripping that was on is on again. This holds even if a process and its restoring process were killed together. A
+// process that starts while the previous one's setting is being restored keeps its own setting.
 func TestOffloadsRestored(t *testing.T) {
 	needs.NetNS(t)
 	for feature, wants := range map[string]bool{ethtool.GRO: true, ethtool.VLANStripping: false} {

@@ -14,14 +14,15 @@ import (
 	"xwarp/engine/host/netspace"
 )
 
-// recordDir has a file for each offload that is switched, with the pid of the restoring process. The next start reads
+// recordDir has a file for each offload that is switched, with the pid of the restoring process. The next program reads
 // it. Without rights to write there, nothing is recorded.
 const recordDir = "/run/xwarp"
 
-// restoreWait is the maximum time that a start waits for the restoring process of the previous one.
+// restoreWait is the maximum time that a program waits for the restoring process of the previous program.
 const restoreWait = 5 * time.Second
 
-// recordOf returns the path of the record of an interface's offload, in the network namespace of the calling thread.
+// recordOf returns the path of the record of an interface's offload, in the network namespace of the calling thread. It
+// returns "" without /proc.
 func recordOf(ifindex int, feature string) string {
 	space := netspace.Name()
 	if space == "" {
@@ -51,8 +52,8 @@ func clearRecord(path string) {
 	}
 }
 
-// wasLeft reports whether the processes of a record were killed together, so that they restored nothing. It waits for
-// a restoring process that still runs.
+// wasLeft reports whether a record still exists although its restoring process has ended: that process was killed, and
+// restored nothing. For one that still runs it waits up to restoreWait, and then returns true.
 func wasLeft(path string) bool {
 	for end := time.Now().Add(restoreWait); ; time.Sleep(10 * time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
