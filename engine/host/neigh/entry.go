@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbour requests only the entry of hop from the kernel, because a dump of the table costs more the more hosts there
-// are. Without an entry it returns nil.
+// neighbour requests only the entry of hop from the kernel, because the cost of a dump grows with the number of hosts.
+// Without an entry it returns nil.
 func (r *Resolver) neighbour(hop netip.Addr) (*netlink.Neigh, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: r.one}
@@ -29,7 +29,7 @@ func (r *Resolver) neighbour(hop netip.Addr) (*netlink.Neigh, error) {
 	return decode(got[0]), nil
 }
 
-// decode returns the entry in the body of a message, or nil if there is none.
+// decode returns the entry in the body of a message, or nil if the body has none.
 func decode(body []byte) *netlink.Neigh {
 	if len(body) < (&netlink.Ndmsg{}).Len() {
 		return nil

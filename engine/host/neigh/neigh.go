@@ -1,5 +1,6 @@
 // Package neigh asks the kernel how to reach a destination: by which source address, next hop and MAC address. The
-// kernel does ARP and neighbour discovery; this package follows its tables, so that the engine never has its own.
+// kernel does ARP and neighbour discovery; this package follows its tables, so that the engine needs no tables of its
+// own.
 package neigh
 
 import (
@@ -61,7 +62,7 @@ type Hop struct {
 type Resolver struct {
 	link   int
 	handle *netlink.Handle
-	one    *nl.SocketHandle // for requests of one entry
+	one    *nl.SocketHandle // for requests for a single entry
 	notify func(Hop)
 	watch  *netwatch.Watch
 	done   chan struct{}
@@ -93,12 +94,12 @@ type nextHop struct {
 	asked time.Time // when the kernel was last asked to resolve and confirm it
 }
 
-// destination is a requested address.
+// destination is an address that was requested and not forgotten.
 type destination struct {
 	addr   netip.Addr
 	hop    netip.Addr // invalid before its route is looked up
 	recent *list.Element
-	queued *list.Element // in pending; nil: nothing to do
+	queued *list.Element // in pending; nil if it is not there
 }
 
 // New starts to follow the neighbour table of the interface with index link, in the network namespace of the calling
@@ -183,8 +184,8 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 		r.linkName())
 }
 
-// isLocal asks the kernel whether an address belongs to this host. Only link-local ones are looked up on the interface,
-// where another interface's address is a neighbour.
+// isLocal asks the kernel whether dst is an address of this host. A link-local dst is looked up only on the interface
+// of r: there, the address of another interface of this host is a neighbour.
 func (r *Resolver) isLocal(dst netip.Addr) bool {
 	o := &netlink.RouteGetOptions{}
 	if dst.IsLinkLocalUnicast() {
@@ -204,7 +205,8 @@ func anyLocal(routes []netlink.Route, err error) bool {
 	})
 }
 
-// Route is Lookup, or its result of the last RouteAge, unless ForgetRoutes was called since.
+// Route returns the cached result of Lookup if it is younger than RouteAge and ForgetRoutes was not called since.
+// Otherwise it calls Lookup. Errors are not cached.
 func (r *Resolver) Route(dst netip.Addr) (Route, error) {
 	r.mu.Lock()
 	k, now := r.routes[dst], time.Now()
@@ -231,9 +233,9 @@ func (r *Resolver) ForgetRoutes() {
 	clear(r.routes)
 }
 
-// Request requests the MAC address of dst's next hop. notify gets the answer and all changes until Forget. Another
-// Request makes the kernel confirm the address; until then an unanswered request counts for all. It never blocks.
-// Beyond MaxDestinations, the least recently requested one is forgotten.
+// Request requests the MAC address of dst's next hop. notify gets the answer and all changes until Forget. A further
+// Request for dst makes the kernel confirm the address; it has no effect while an earlier one still waits. Request
+// never blocks. At MaxDestinations, the destination that was requested least recently is forgotten.
 func (r *Resolver) Request(dst netip.Addr) {
 	r.mu.Lock()
 	d := r.dsts[dst]
@@ -277,7 +279,7 @@ func (r *Resolver) drop(d *destination) {
 	r.leave(d)
 }
 
-// leave removes d from the users of its hop. It is called with mu held.
+// leave removes d from the destinations of its hop, and drops a hop without destinations. It is called with mu held.
 func (r *Resolver) leave(d *destination) {
 	if h := r.hops[d.hop]; h != nil {
 		delete(h.dsts, d.addr)
@@ -319,7 +321,7 @@ func (r *Resolver) resolvePending() {
 	}
 }
 
-// resolve looks up the route to d, follows its next hop and reports the kernel's state of that.
+// resolve looks up the route to d, follows its next hop, and reports the kernel's answer for the next hop.
 func (r *Resolver) resolve(d *destination) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -342,7 +344,8 @@ func (r *Resolver) resolve(d *destination) {
 	}
 }
 
-// tellRecent answers dst if the kernel was asked to resolve and confirm its next hop less than HopAge ago.
+// tellRecent reports the known MAC address of hop for dst, if the kernel was asked to resolve and confirm hop less than
+// HopAge ago. Otherwise it returns false.
 func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 	r.mu.Lock()
 	h := r.hops[hop]
@@ -356,8 +359,8 @@ func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 	return true
 }
 
-// note stores the kernel's entry of hop, or nil if there is none. asked reports that the kernel was told to confirm the
-// entry, unless it is permanent, so that tellRecent may use the entry for HopAge.
+// note stores the kernel's entry of hop, or nil if there is none. asked means that the kernel was just asked to confirm
+// the entry, or that the entry is permanent: then tellRecent may use it for HopAge.
 func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -373,7 +376,7 @@ func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	}
 }
 
-// join sets the hop of d, unless d was forgotten in the meantime.
+// join sets the hop of d. It returns false if d was forgotten in the meantime.
 func (r *Resolver) join(d *destination, hop netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

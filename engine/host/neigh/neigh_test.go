@@ -32,7 +32,7 @@ type host struct {
 	mu      sync.Mutex
 	last    map[netip.Addr]Hop // the resolver's reports for each destination
 	refused int
-	stop    sync.Mutex // held: notify waits
+	stop    sync.Mutex // notify waits while it is held
 }
 
 var gateway = net.IPv4(10, 0, 0, 2)
@@ -179,14 +179,14 @@ func TestFixedStays(t *testing.T) {
 	})
 }
 
-// TestOverrun: the kernel drops changes while the resolver's owner is slow, among them the gateway's new address. Its
-// users must be notified, and new destinations must be resolved afterwards.
+// TestOverrun: the kernel drops changes while notify is slow, among them the gateway's new address. The destinations
+// behind the gateway must get it, and new destinations must be resolved afterwards.
 func TestOverrun(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(1))
 		h.eventually("an answer", func() bool { return h.heard(distant(1), 9) })
 		h.stop.Lock()
-		h.neighbour(gateway, 10) // the destination whose notification waits
+		h.neighbour(gateway, 10) // its notification waits for stop
 		for round := range 60 {
 			for i := range 500 {
 				h.neighbour(net.IPv4(10, 1, byte(i>>8), byte(i)), byte(round))
@@ -203,7 +203,7 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// TestPendingOnce requests a few destinations often while the resolver is blocked: each is resolved once more.
+// TestPendingOnce requests a few destinations often while the resolver is blocked: each waits only once.
 func TestPendingOnce(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(0))
@@ -233,7 +233,7 @@ func TestPendingOnce(t *testing.T) {
 }
 
 // TestGatewayAskedOnce: a destination behind a next hop that was just requested from the kernel is answered without
-// another request. Here a request would fail.
+// another request. The socket for requests is closed, so that a request would fail.
 func TestGatewayAskedOnce(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(0))
@@ -265,8 +265,8 @@ func TestGatewayAskedOnce(t *testing.T) {
 	})
 }
 
-// TestManyDestinations requests more destinations than are watched: the oldest are forgotten, the latest are answered,
-// and a forgotten one is answered when it is requested again.
+// TestManyDestinations requests many destinations, and with -addresses more than MaxDestinations, so that the oldest
+// are forgotten. The latest are answered, and so is the first one when it is requested again.
 func TestManyDestinations(t *testing.T) {
 	n := *addresses
 	onHost(t, func(h *host) {
@@ -300,8 +300,8 @@ func TestManyDestinations(t *testing.T) {
 	})
 }
 
-// TestFlaps repeatedly takes a link with a thousand neighbours down and up; the kernel reports each of them at once.
-// After every flap a new destination must be resolved.
+// TestFlaps repeatedly takes a link with a thousand neighbours down and up, and the kernel reports all their changes at
+// once. After every flap a new destination must be resolved.
 func TestFlaps(t *testing.T) {
 	const neighbours = 1000
 	onHost(t, func(h *host) {
@@ -369,7 +369,7 @@ func TestRoute(t *testing.T) {
 			t.Error(err)
 		}
 		h.r.ForgetRoutes()
-		for range 2 { // a failure is not remembered for one
+		for range 2 { // a failure is not cached as a route
 			if _, err := h.r.Route(to); err == nil {
 				t.Error("a route over a link that is down")
 			}

@@ -22,7 +22,7 @@ func (r *Resolver) change(kind uint16, body []byte) {
 	r.update(addr(n.IP), n, kind == unix.RTM_DELNEIGH)
 }
 
-// list reports the kernel's neighbour table for all next hops.
+// list reads the kernel's neighbour table and updates all next hops.
 func (r *Resolver) list() error {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -52,7 +52,8 @@ func (r *Resolver) list() error {
 	return nil
 }
 
-// update sends the kernel's entry of hop to its users.
+// update reports the kernel's entry n of hop for all destinations behind hop. If the entry was deleted, it makes the
+// kernel resolve hop again.
 func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	r.mu.Lock()
 	at := r.hops[hop]
