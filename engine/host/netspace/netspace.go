@@ -17,7 +17,7 @@ type Space struct {
 	home netns.NsHandle
 	name string // of home, see Name
 	jobs chan func()
-	over chan struct{} // closed by Close
+	over chan struct{} // closed by Close, which ends the thread
 	once sync.Once
 }
 
@@ -53,8 +53,8 @@ func Current() (*Space, error) {
 	return n, nil
 }
 
-// Enter moves the calling thread to a namespace. All threads of a daemon are in the namespace in which it was started,
-// and a hardened unit does not allow setns.
+// Enter moves the calling thread to a namespace. It does not call setns if the thread is already there: a hardened
+// systemd unit forbids the call, and all threads of its daemon are already there.
 func Enter(h netns.NsHandle) error {
 	here, err := netns.Get()
 	if err != nil {
@@ -67,8 +67,8 @@ func Enter(h netns.NsHandle) error {
 	return netns.Set(h)
 }
 
-// Do runs f there and waits for it. A thread that is already there runs f itself, because a hand-over costs more than
-// f. It fails with net.ErrClosed after Close.
+// Do runs f in the namespace and waits for it. A calling thread that is already there runs f itself, because switching
+// threads would cost more than f. It fails with net.ErrClosed after Close.
 func (n *Space) Do(f func() error) error {
 	if n.here() {
 		defer runtime.UnlockOSThread()
@@ -83,7 +83,7 @@ func (n *Space) Do(f func() error) error {
 	}
 }
 
-// here reports whether the calling thread is in the namespace, and if so locks the goroutine to it.
+// here reports whether the calling thread is in the namespace, and if so locks the goroutine to the thread.
 func (n *Space) here() bool {
 	runtime.LockOSThread()
 	if n.name != "" && Name() == n.name {
