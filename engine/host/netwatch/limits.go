@@ -9,7 +9,7 @@ const (
 	DefaultBuffer = 8 << 20
 	// maxMessage is the maximum length of a datagram of changes; the kernel's have a page or two.
 	maxMessage = 64 << 10
-	// maxDrain limits the datagrams read before everything is reread, so that a flood of changes cannot delay that
+	// maxDrain limits the datagrams read before everything is reread, so that a flood of changes cannot delay rereading
 	// forever.
 	maxDrain = 1 << 16
 	// listPause is the minimum interval of rereading everything, so that a flood of changes, such as spoofed ARP, does

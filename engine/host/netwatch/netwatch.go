@@ -23,15 +23,15 @@ import (
 // Options name the objects to follow.
 type Options struct {
 	Name     string // of the objects, for errors and the log: "neighbours"
-	Protocol int    // of netlink, such as unix.NETLINK_XFRM [unix.NETLINK_ROUTE]
+	Protocol int    // of netlink, such as unix.NETLINK_XFRM; default unix.NETLINK_ROUTE
 	Groups   []int  // unix.RTNLGRP_NEIGH and the like
-	// Change is called with a message, such as unix.RTM_NEWNEIGH, and must not keep body.
+	// Change is called for each message with its type, such as unix.RTM_NEWNEIGH, and its body, which it must not keep.
 	Change func(kind uint16, body []byte)
 	// List reads all objects, on its own socket: once before Follow returns, and after lost changes. Its results are
 	// newer than all changes before its call; changes during the call may be reported again after it.
 	List   func() error
 	Log    *slog.Logger // nil: no log
-	Buffer int          // size of the socket buffer in bytes [DefaultBuffer]
+	Buffer int          // size of the socket buffer in bytes; default DefaultBuffer
 }
 
 // Counters are the counters of a Watch.
@@ -43,8 +43,8 @@ type Counters struct {
 	Restarts uint64 // times that the socket was reopened
 }
 
-// Watch follows until it is closed. Its methods may be called from any goroutine. Change and List are called by one
-// goroutine at a time.
+// Watch follows the objects until it is closed. Its methods may be called from any goroutine. Change and List are
+// called by one goroutine at a time.
 type Watch struct {
 	opt  Options
 	home netns.NsHandle
@@ -171,7 +171,7 @@ func (w *Watch) over() bool {
 	return w.closed
 }
 
-// waitForMessage processes pending messages and waits for more, or until everything must be reread, if so.
+// waitForMessage waits for one datagram and processes it. If changes were lost, it waits until listAt at most.
 func (w *Watch) waitForMessage() error {
 	var until time.Time
 	if w.stale {
@@ -182,7 +182,7 @@ func (w *Watch) waitForMessage() error {
 	return err
 }
 
-// readMessage reads one datagram if wait is set or one is pending.
+// readMessage reads and processes one datagram. With wait it waits for one; otherwise got is false if none is pending.
 func (w *Watch) readMessage(wait bool) (got bool, err error) {
 	raw, err := w.sock.SyscallConn()
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *Watch) readMessage(wait bool) (got bool, err error) {
 	case failed != nil:
 		return false, failed
 	case flags&unix.MSG_TRUNC != 0:
-		return true, unix.ENOBUFS // truncated: same remedy
+		return true, unix.ENOBUFS // a truncated datagram has the same remedy: reread everything
 	}
 	// from the kernel, not from a program that sends to our port
 	if a, ok := from.(*unix.SockaddrNetlink); ok && a.Pid == 0 {
@@ -216,7 +216,7 @@ func (w *Watch) readMessage(wait bool) (got bool, err error) {
 func (w *Watch) parse(b []byte) error {
 	list, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
-		return unix.ENOBUFS // unknown contents: same remedy
+		return unix.ENOBUFS // unknown contents have the same remedy: reread everything
 	}
 	w.count(func(n *Counters) { n.Changes += uint64(len(list)) })
 	for i := range list {

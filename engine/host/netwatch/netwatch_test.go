@@ -70,7 +70,7 @@ func (h *host) neighbour(i int, mac byte) {
 // table holds the reported neighbours: the last byte of each Ethernet address.
 type table struct {
 	h     *host
-	gate  sync.Mutex // Change waits for it
+	gate  sync.Mutex // Change waits while it is held
 	mu    sync.Mutex
 	mac   map[string]byte
 	fails atomic.Int32 // number of calls of List that fail
@@ -179,8 +179,8 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// TestBrokenSocket closes the follower's socket: it must open another one in the same namespace, and learn the changes
-// meanwhile.
+// TestBrokenSocket closes the follower's socket: it must open another one in the same namespace, and read the changes
+// that it missed.
 func TestBrokenSocket(t *testing.T) {
 	onHost(t, func(h *host) {
 		w, k := follow(t, h, 0)
