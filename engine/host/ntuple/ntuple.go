@@ -22,7 +22,7 @@ type Card interface {
 	SetNTuple(on bool) error
 }
 
-// Rule steers TCP segments with a port to a queue or an RSS context. One of the ports is 0: any.
+// Rule steers TCP segments with a port to a queue or an RSS context. A port of 0 matches any port.
 type Rule struct {
 	V6               bool   `json:"v6,omitempty"`
 	SrcPort, DstPort uint16 `json:",omitempty"`
@@ -61,7 +61,7 @@ type Plan struct {
 	All    int   // number of receive queues of the NIC
 }
 
-// rules returns the rules of the plan, without action.
+// rules returns the rules of the plan, without their action.
 func (p *Plan) rules() (list []Rule) {
 	for _, port := range p.Ports {
 		for _, v6 := range []bool{false, true} {
@@ -88,7 +88,7 @@ func (p *Plan) Others() (list []int) {
 
 // Found is the state of a NIC compared with a plan.
 type Found struct {
-	Missing []Rule // rules of the plan, without action
+	Missing []Rule // rules of the plan that the NIC lacks, without their action
 	Other   *Rule  // has the match of a rule of the plan, but another action
 	Shared  []int  // queues of the plan that also receive the host's frames through RSS
 }
@@ -129,8 +129,8 @@ type Before struct {
 	Rules    []Rule   `json:"rules"` // rules that were missing
 	Queues   []int    `json:"queues"`
 	Contexts []uint32 `json:"contexts,omitempty"` // contexts over Queues that existed before
-	Table    []uint32 `json:"table,omitempty"`    // of RSS
-	Target   []uint32 `json:"target,omitempty"`   // that Set puts in its place
+	Table    []uint32 `json:"table,omitempty"`    // RSS table before
+	Target   []uint32 `json:"target,omitempty"`   // RSS table that Set writes
 	Off      bool     `json:"off,omitempty"`      // n-tuple filters were off
 }
 
@@ -195,7 +195,7 @@ func set(c Card, p *Plan, before *Before) error {
 	return nil
 }
 
-// Undo reverts Set, also a partial one. Later changes by others stay; a rule changed by others is an error.
+// Undo reverts Set, even one that was interrupted. Later changes by others stay; a rule changed by others is an error.
 func Undo(c Card, b *Before) (err error) {
 	have, more, e := Rules(c)
 	if e != nil && !errors.Is(e, unix.EOPNOTSUPP) {
@@ -227,7 +227,8 @@ func Undo(c Card, b *Before) (err error) {
 	return err
 }
 
-// restoreTable restores the kernel's default table, which follows the number of queues, if that was the table.
+// restoreTable restores an RSS table. If table equals the kernel's default, it restores the default as such, which
+// follows later changes of the number of queues.
 func restoreTable(c Card, table []uint32) error {
 	if setTable(c, nil) == nil && slices.Equal(Table(c), table) {
 		return nil

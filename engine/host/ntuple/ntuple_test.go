@@ -25,7 +25,7 @@ func both(queues ...int) *Plan {
 	return &Plan{Ports: []uint16{7174}, Listen: true, Dial: true, Queues: queues, All: 8}
 }
 
-// saved is the state as a later process reads it.
+// saved returns the result of Save as a later process reads it, after encoding and decoding.
 func saved(t *testing.T, c Card, p *Plan) *Before {
 	t.Helper()
 	b, err := Save(c, p)
@@ -87,7 +87,7 @@ func TestSetAndUndo(t *testing.T) {
 	}
 }
 
-// Leftovers of a process that was killed after any of its commands are found and removed by another.
+// TestKilled: after a process was killed in Set, at any of its commands, Undo in another process restores the state.
 func TestKilled(t *testing.T) {
 	for _, queues := range [][]int{{5}, {4, 5, 6, 7}} {
 		done := false
@@ -108,7 +108,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// All or nothing; the error has the terms of ethtool.
+// TestRefused: if a command fails, Set leaves the card unchanged, and the error names the command as ethtool(8) writes
+// it.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -149,7 +150,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A card whose indirection table cannot change still gets the rules, and Look reports that.
+// TestFixedTable: a card whose RSS table cannot change still gets the rules, and Look reports the shared queues.
 func TestFixedTable(t *testing.T) {
 	f := card.New("eth9", 8)
 	f.Fixed = true
@@ -162,7 +163,7 @@ func TestFixedTable(t *testing.T) {
 	}
 }
 
-// Settings that others made before or since are kept.
+// TestOthers: Set and Undo keep settings that others made before Set or after it.
 func TestOthers(t *testing.T) {
 	f, p := card.New("eth9", 8), both(4, 5)
 	f.On = true

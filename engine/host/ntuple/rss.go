@@ -26,7 +26,8 @@ func words(a, b, c, d uint32, more ...uint32) (out []byte) {
 
 func word(b []byte, i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 
-// Table returns the queues that RSS assigns to packets without a rule; nil if the driver does not report them.
+// Table returns the RSS indirection table: the queues for packets without a rule. It is nil if the driver does not
+// report it.
 func Table(c Card) []uint32 {
 	head := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GRXFHINDIR)
 	b := append(slices.Clone(head), 0, 0, 0, 0)
@@ -54,7 +55,7 @@ func setTable(c Card, table []uint32) error {
 	return nil
 }
 
-// setIndirection is struct ethtool_rxfh_indir.
+// setIndirection returns the command that replaces the table: struct ethtool_rxfh_indir.
 func setIndirection(table []uint32) []byte {
 	b := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_SRXFHINDIR)
 	b = binary.NativeEndian.AppendUint32(b, uint32(len(table)))
@@ -120,7 +121,7 @@ func context(c Card, id uint32) (queues []int) {
 	return slices.Compact(queues)
 }
 
-// contexts finds the RSS contexts over exactly these queues. It probes each number, because older kernels do not list
+// contexts returns the RSS contexts over exactly these queues. It probes each number, because older kernels do not list
 // them.
 func contexts(c Card, queues []int) (ids []uint32) {
 	for id := uint32(1); id <= maxContext; id++ {

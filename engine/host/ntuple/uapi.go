@@ -20,7 +20,8 @@ const (
 	contextAlloc = 0xffffffff // ETH_RXFH_CONTEXT_ALLOC
 )
 
-// flowSpec is struct ethtool_rx_flow_spec. Each bit set in a mask must match the header.
+// flowSpec is struct ethtool_rx_flow_spec. The fields h are values and the fields m are masks: a header matches if it
+// equals the value in each bit set in the mask.
 type flowSpec struct {
 	flowType   uint32
 	hU         [52]byte // union ethtool_flow_union

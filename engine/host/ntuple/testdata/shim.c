@@ -1,5 +1,6 @@
-// Preloaded into ethtool(8), this answers SIOCETHTOOL for a card that is not there, and writes the bytes of commands
-// that change it to file descriptor 3. SPECIAL: the driver finds locations; OLD: it knows no ETHTOOL_GRSSH.
+// This library is preloaded into ethtool(8). It answers SIOCETHTOOL for a card that does not exist, and writes the
+// bytes of commands that change the card to file descriptor 3. With the environment variable SPECIAL, the driver
+// chooses the locations of rules. With OLD, it does not support ETHTOOL_GRSSH.
 #include <errno.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int said(const void *p, size_t n)
+static int record(const void *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		dprintf(3, "%02x", ((const unsigned char *)p)[i]);
@@ -37,14 +38,14 @@ int ioctl(int fd, unsigned long request, ...)
 		n->rule_cnt = 1;
 		n->data = getenv("SPECIAL") ? RX_CLS_LOC_SPECIAL : 0;
 		return 0;
-	case ETHTOOL_GRXCLSRLALL: // the last place is taken
+	case ETHTOOL_GRXCLSRLALL: // the last of 16 locations has a rule
 		n->rule_cnt = 1;
 		n->data = 16;
 		n->rule_locs[0] = 15;
 		return 0;
 	case ETHTOOL_SRXCLSRLINS:
 	case ETHTOOL_SRXCLSRLDEL:
-		return said(n, sizeof *n);
+		return record(n, sizeof *n);
 	case ETHTOOL_GRSSH:
 		if (getenv("OLD"))
 			break;
@@ -52,14 +53,14 @@ int ioctl(int fd, unsigned long request, ...)
 		h->key_size = 40;
 		return 0;
 	case ETHTOOL_SRSSH:
-		said(h, sizeof *h + h->indir_size * 4);
+		record(h, sizeof *h + h->indir_size * 4);
 		h->rss_context = 1;
 		return 0;
 	case ETHTOOL_GRXFHINDIR:
 		x->size = 8;
 		return 0;
 	case ETHTOOL_SRXFHINDIR:
-		return said(x, sizeof *x + x->size * 4);
+		return record(x, sizeof *x + x->size * 4);
 	}
 	errno = EOPNOTSUPP;
 	return -1;
