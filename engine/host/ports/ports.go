@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is wrapped if a socket of the host, or another engine, has the port.
+// ErrInUse is wrapped by an error if a socket of the host, or another engine, has the port.
 var ErrInUse error = unix.EADDRINUSE
 
 // Reservation holds a port until it is closed or the process ends.
@@ -58,9 +58,9 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), Of(got))}, nil
 }
 
-// bindPast binds a port with connections of an earlier listener in TIME-WAIT, as that listener itself could. These
-// connections belong to the kernel. SO_REUSEADDR sockets may share a port while none listens. So only the holder of the
-// lock binds this way, and it clears the option right after: another engine's bind and any listen then fail.
+// bindPast binds a port on which kernel connections of an earlier listener are in TIME-WAIT, as that listener itself
+// could. It needs SO_REUSEADDR, but sockets with that option may share a port while none listens. So only the holder of
+// the lock binds this way, and it clears the option right after: another engine's bind and any listen then fail.
 func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err error) {
 	if !onlyTimeWait(port) {
 		return -1, unix.EADDRINUSE
@@ -68,7 +68,7 @@ func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err erro
 	if lock, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	// scoped to the network namespace
+	// The scope of this name is the network namespace.
 	err = unix.Bind(lock, &unix.SockaddrUnix{Name: fmt.Sprintf("@xwarp/port/%d/%d", family, port)})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)

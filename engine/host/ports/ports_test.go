@@ -39,8 +39,8 @@ func TestReserveForeignAddress(t *testing.T) {
 	}
 }
 
-// Connections of the kernel's listener in TIME-WAIT do not block the port for the next one, which is reserved
-// nevertheless.
+// TestTimeWaitDoesNotBlock: a port on which connections of a kernel listener are in TIME-WAIT can be reserved, and the
+// reservation excludes others.
 func TestTimeWaitDoesNotBlock(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
