@@ -13,7 +13,7 @@ import (
 // Dirs are the open directories of a batch, by path.
 type Dirs map[string]*Dir
 
-// Open returns the directory of a path, calling open for the first of that path.
+// Open returns the directory of a path. It calls open if the directory is not open yet.
 func (l Dirs) Open(path string, open func() (*Dir, error)) (*Dir, error) {
 	if d := l[path]; d != nil {
 		return d, nil
@@ -46,14 +46,14 @@ type batched struct {
 	fd       int
 	dir      *Dir
 	name     string // final name
-	staged   *File  // of fd, which has another name until then; nil: it has none
+	staged   *File  // fd under its temporary name; nil: fd has no name yet
 	replaces bool   // the name has older content
 
 	asked, made fs.FileMode // requested permissions, and the actual ones after umask and ACL
 }
 
 // Add stages content for name in d, with its permissions and modification time. d must stay open until Commit or Close.
-// With replaces, name may have older content. Without it, Commit fails with fs.ErrExist if it has.
+// With replaces, name may have older content. Without it, Commit fails with fs.ErrExist for this file if name exists.
 func (b *Batch) Add(d *Dir, name string, replaces bool, mode fs.FileMode, modified time.Time,
 	content []byte) error {
 	f, err := d.createBatched(name, mode.Perm(), replaces)
@@ -111,7 +111,8 @@ func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error 
 	return setTime(f.fd, modified)
 }
 
-// look sets f.made, and records the file system of f. One look is enough for consecutive files in a directory.
+// look sets f.made, and records the file system of f. Consecutive files with the same directory and requested
+// permissions need one fstat only.
 func (b *Batch) look(f *batched) error {
 	if n := len(b.files); n > 0 && b.files[n-1].dir == f.dir && b.files[n-1].asked == f.asked {
 		f.made = b.files[n-1].made
@@ -136,7 +137,7 @@ func (b *Batch) look(f *batched) error {
 	return nil
 }
 
-// close closes f. A file without a name is then gone.
+// close closes f. A file that has no name is then deleted.
 func (f *batched) close() error {
 	if f.staged != nil {
 		return f.staged.Close()
@@ -144,7 +145,7 @@ func (f *batched) close() error {
 	return unix.Close(f.fd)
 }
 
-// drop closes and removes f, which must not be committed.
+// drop closes and removes f, which must not have been committed.
 func (f *batched) drop() error {
 	if f.staged != nil {
 		return f.staged.Drop()
@@ -178,7 +179,7 @@ func (b *Batch) Commit() []error {
 	return errs
 }
 
-// writeBack writes content that replaces other content to disk.
+// writeBack calls sync_file_range with flags if f replaces older content.
 func (f *batched) writeBack(flags int) error {
 	if !f.replaces {
 		return nil
@@ -189,7 +190,7 @@ func (f *batched) writeBack(flags int) error {
 	return nil
 }
 
-// place names f, without flushing the disk.
+// place gives f its final name, without flushing the disk.
 func (f *batched) place() error {
 	if f.staged != nil {
 		if err := f.dir.checkName(f.name); err != nil {

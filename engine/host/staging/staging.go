@@ -21,12 +21,12 @@ const MaxName = 255
 
 // Suffixes of file names.
 const (
-	staged  = ".xwarp-staged"  // and 16 digits: for its creator only
-	partial = ".xwarp-partial" // may be resumed
+	staged  = ".xwarp-staged"  // after 16 random digits: only the creator of such a file uses it
+	partial = ".xwarp-partial" // a file that may be resumed
 )
 
-// stem returns the beginning of the names of a file's staged files. If a name is too long, a part is replaced by a part
-// of its SHA-256.
+// stem returns the beginning of the names of a file's staged files. A name that is too long is replaced by the first
+// half of its SHA-256.
 func stem(name string) string {
 	if len(name) > MaxName-len("..0123456789abcdef"+staged) {
 		sum := sha256.Sum256([]byte(name))
@@ -118,8 +118,8 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 	return d.lock(&File{f, d, name, now})
 }
 
-// Resume is Create with a file that Keep left for a later Resume of the same name. It fails with ErrBusy while another
-// process uses it.
+// Resume is Create, except that it opens the partial file that Keep left for name, if any. It fails with ErrBusy while
+// another process uses that file.
 func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	now := stem(name) + partial
 	f, err := d.openFile(now, os.O_RDWR|os.O_CREATE, mode)
@@ -135,8 +135,8 @@ func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	return d.lock(&File{f, d, name, now})
 }
 
-// refusal says why a partial file cannot be opened because of its permissions, and the remedy. CommitAs sets the
-// permissions of its target shortly before the rename.
+// refusal explains why permissions forbid opening a partial file, and gives the remedy. An existing one of this user
+// may be unreadable because CommitAs sets the final permissions shortly before the rename.
 func (d *Dir) refusal(partial string) string {
 	var st unix.Stat_t
 	if err := unix.Fstatat(d.fd(), partial, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -158,7 +158,7 @@ func (d *Dir) lock(f *File) (*File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// Lock locks f against other processes as long as it is open. It fails with ErrBusy if it is locked.
+// Lock locks f against other processes as long as f is open. It fails with ErrBusy if another one has the lock.
 func Lock(f *os.File) error {
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
@@ -169,8 +169,8 @@ func Lock(f *os.File) error {
 	return nil
 }
 
-// own checks that an existing file belongs to this user only: in a directory writable by others, one of their files
-// could become the content.
+// own checks that f is a regular file of this user with a single link. In a directory that others may write to, another
+// user's file could become the content.
 func (d *Dir) own(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -183,7 +183,7 @@ func (d *Dir) own(f *os.File) error {
 	return nil
 }
 
-// Allocate makes f n bytes long and allocates them on disk.
+// Allocate makes f n bytes long and allocates them on disk. A file system that cannot allocate only sets the length.
 func (f *File) Allocate(n int64) error {
 	if n == 0 {
 		return nil
@@ -206,7 +206,7 @@ func SetTime(f *os.File, t time.Time) error {
 	return nil
 }
 
-// setTime does not count in nanoseconds, which end in the year 2262.
+// setTime does not convert t to a count of nanoseconds, which would overflow in the year 2262.
 func setTime(fd int, t time.Time) error {
 	when, err := unix.TimeToTimespec(t)
 	if err != nil {
@@ -219,12 +219,12 @@ func setTime(fd int, t time.Time) error {
 // the disk failed.
 var ErrUnsure = errors.New("the old content may return after a power failure")
 
-// CommitAs is Commit of a file that gets other rights with its name. Until then it keeps those that it has, so that a
-// later Resume has them, unless the process ends in between.
+// CommitAs is Commit, and gives f the permissions mode. If it fails, f has its previous permissions again, so that a
+// later Resume can open it. If the process ends just before the rename, f keeps mode.
 func (f *File) CommitAs(mode fs.FileMode) error {
 	st, err := f.Stat()
 	if err == nil {
-		err = f.Sync() // all bytes now: the time until it has its name is short
+		err = f.Sync() // now, so that little time passes between Chmod and the rename
 	}
 	if err == nil {
 		err = f.Chmod(mode)
@@ -250,7 +250,7 @@ func (f *File) Commit() error {
 	return f.rename(f.name)
 }
 
-// checkName fails if a name leads to something else than a regular file.
+// checkName fails if a name leads to something other than a regular file.
 func (d *Dir) checkName(name string) error {
 	var now unix.Stat_t
 	err := unix.Fstatat(d.fd(), name, &now, unix.AT_SYMLINK_NOFOLLOW)
@@ -285,7 +285,8 @@ func (d *Dir) rename(old, name string) error {
 	return nil
 }
 
-// renameNew is rename that replaces nothing. Where the file system cannot promise that, it looks before.
+// renameNew is rename, but fails if name exists. On a file system without RENAME_NOREPLACE it only checks before the
+// rename.
 func (d *Dir) renameNew(old, name string) error {
 	err := unix.Renameat2(d.fd(), old, d.fd(), name, unix.RENAME_NOREPLACE)
 	switch {
@@ -300,7 +301,7 @@ func (d *Dir) renameNew(old, name string) error {
 	return &os.LinkError{Op: "rename", Old: d.path(old), New: d.path(name), Err: err}
 }
 
-// Keep closes a file of Resume, for the next one.
+// Keep closes a file that Resume opened, for a later Resume.
 func (f *File) Keep() error { return f.Close() }
 
 // Drop closes f and removes it. It must not have been committed.
@@ -314,7 +315,7 @@ func Leftover(name string) bool {
 		strings.HasSuffix(name, partial))
 }
 
-// Stale reports whether a file that is not locked is of no use any more: it was staged, or is partial and was written
+// Stale reports whether an unlocked file is useless: it is a staged file, or a partial file that was last written
 // before old.
 func Stale(name string, written, old time.Time) bool {
 	return Leftover(name) && (strings.HasSuffix(name, staged) ||

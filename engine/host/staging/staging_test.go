@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// traced makes the test binary replace a file, whose path is its argument.
+// traced is an environment variable that makes the test program replace the file whose path is its argument.
 const traced = "XWARP_TEST_REPLACE"
 
 func TestMain(m *testing.M) {
@@ -181,7 +181,7 @@ func calls(trace, dir string) (list []string) {
 	return list
 }
 
-// Only one part of one process at a time writes a partial file.
+// TestBusy: a partial file has one writer at a time, even within a process.
 func TestBusy(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -210,7 +210,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A partial file of another user, or with a second hard link, is not resumed.
+// TestPartialOfOthers: a partial file that is a symbolic link, or has a second hard link, is not resumed.
 func TestPartialOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -230,7 +230,8 @@ func TestPartialOfOthers(t *testing.T) {
 	}
 }
 
-// The error names a directory without write permission, and names an unreadable partial file differently.
+// TestResumeNamesTheCause: the errors for a directory without write permission and for an unreadable partial file
+// differ.
 func TestResumeNamesTheCause(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -261,7 +262,7 @@ func TestResumeNamesTheCause(t *testing.T) {
 func withoutRights(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		unix.RawSyscall(unix.SYS_SETFSGID, 65534, 0, 0)
 		unix.RawSyscall(unix.SYS_SETFSUID, 65534, 0, 0)
 		done <- f()
