@@ -11,9 +11,9 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// Trunk returns the interface whose sockets a device for nic uses, in the calling thread's network namespace: for a
-// VLAN of a network card or a bond that one, with the identifier of the VLAN, otherwise nic itself and 0. why says why
-// a VLAN cannot use the sockets of its parent.
+// Trunk returns the interface whose sockets a device for nic uses, in the calling thread's network namespace. For a
+// VLAN of a network card or bond that is the card or bond, and id is the VLAN identifier. Otherwise it is nic itself,
+// and id is 0. If nic is a VLAN that cannot use its parent's sockets, why is the reason.
 func Trunk(nic netlink.Link) (trunk netlink.Link, id uint16, why error) {
 	v, ok := nic.(*netlink.Vlan)
 	if !ok {
@@ -42,7 +42,7 @@ func checkParent(v *netlink.Vlan, byIndex func(int) (netlink.Link, error),
 	}
 	name := parent.Attrs().Name
 	switch kind := parent.Type(); kind {
-	case "device": // of a driver
+	case "device": // a network card
 	case "bond":
 		if b, ok := parent.(*netlink.Bond); ok {
 			if err := bond.CheckMode(b.Mode); err != nil {

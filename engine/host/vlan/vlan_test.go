@@ -9,8 +9,8 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// TestTrunk: only an 802.1Q VLAN of a network card in the same namespace, whose driver can leave tags in frames, uses
-// the sockets of its parent. For all others the reason names the next step.
+// TestTrunk: an 802.1Q VLAN uses the sockets of its parent only if that is in the same namespace, and is a network card
+// whose driver can leave tags in frames, or a bond in a supported mode. For all others the reason names the next step.
 func TestTrunk(t *testing.T) {
 	at := func(index int) netlink.LinkAttrs {
 		return netlink.LinkAttrs{Name: "eth0", Index: index, NetNsID: -1}
