@@ -43,7 +43,7 @@ func Read() (t Table, err error) {
 	return t, explained(err)
 }
 
-// explained adds what is missing to an error of the kernel.
+// explained adds to an error of the kernel what the user must provide.
 func explained(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -91,7 +91,7 @@ func (c *client) daemonListens() error {
 	return err
 }
 
-// eachSocket calls f for each XFRM socket of the namespace until f fails, possibly more than once.
+// eachSocket calls f for each XFRM socket of the namespace until f fails. It may call f more than once for a socket.
 func (c *client) eachSocket(f func(port, groups uint32) error) error {
 	// The columns are address, protocol, port and groups in hex.
 	lines := bufio.NewScanner(io.NewSectionReader(c.sockets, 0, 1<<30))
@@ -122,7 +122,7 @@ func (c *client) request(kind, flags int, parts ...nl.NetlinkRequestData) ([][]b
 	return req.Execute(unix.NETLINK_XFRM, 0)
 }
 
-// dumpTries is how often to reread a table that changes in the meantime.
+// dumpTries is how many times a table is read if it changes during each read.
 const dumpTries = 8
 
 func (c *client) dump(kind int) (list [][]byte, err error) {
@@ -185,7 +185,7 @@ func (c *client) reread(sa *SA) (*SA, error) {
 	}
 	now, err := parseSA(list[0])
 	clear(list[0])
-	if now == nil && err == nil { // deleted, and its SPI reserved for another one
+	if now == nil && err == nil { // it was deleted, and its SPI is reserved for another one
 		err = unix.ESRCH
 	}
 	return now, err

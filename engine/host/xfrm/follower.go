@@ -23,8 +23,8 @@ type Options struct {
 	// IfID is the if_id of the policies and SAs, not 0. There must be no XFRM interface with it: then no packet of the
 	// kernel matches them.
 	IfID uint32
-	// Mark is the mark that inbound SAs require. Zero means IfID. The kernel then ignores their packets, even while the
-	// engine is not running.
+	// Mark is the mark that inbound SAs must require of packets. Zero means IfID. Received packets do not have it, so
+	// the kernel does not process them with these SAs, even while the engine is not running.
 	Mark uint32
 	// Notify is called with each new State, by one goroutine at a time, first before Follow returns.
 	Notify func(*State)
@@ -44,11 +44,11 @@ type State struct {
 
 // Counters are the counters of a Follower.
 type Counters struct {
-	Taken   uint64 // SAs to send with
+	Taken   uint64 // outbound SAs that the engine took over
 	Refused uint64 // unusable SAs, or SAs whose sequence numbers may have been used elsewhere
 }
 
-// Follower follows the kernel until it is closed. Its methods may be called from any goroutine.
+// Follower follows the SAs and policies of the kernel until it is closed. Its methods may be called from any goroutine.
 type Follower struct {
 	opt    Options
 	client *client
@@ -116,11 +116,11 @@ func Follow(o Options) (*Follower, error) {
 	return f, nil
 }
 
-// exclude takes a lock that only one process per network namespace can hold: two processes that poison the same SA at
-// the same time could both believe to be the first. The lock of an if_id is a netlink socket that listens to a set of
-// multicast groups without messages. The kernel lists the sockets of a network namespace, closes those of exited
-// processes, and requires CAP_NET_ADMIN to listen, which is needed to use SAs. Two processes that start at the same
-// time may find each other; then neither gets the lock.
+// exclude takes the lock of an if_id, which only one process per network namespace can hold. Without it, two processes
+// that change the send counter of the same SA at the same time could both take the SA (see take). The lock is a netlink
+// socket that is subscribed to a set of multicast groups without messages. The kernel lists the sockets of a network
+// namespace, closes those of exited processes, and requires CAP_NET_ADMIN to subscribe, as it does for changes of SAs.
+// Two processes that start at the same time may find each other; then neither gets the lock.
 func (c *client) exclude(ifID uint32) (socket int, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_XFRM)
 	if err != nil {
@@ -184,7 +184,7 @@ func (f *Follower) Counters() (n Counters, refused error) {
 	return f.n, f.refused
 }
 
-// Acquire requests SAs for an outgoing policy from the IKE daemon. If they come, Notify reports them.
+// Acquire requests SAs for an outgoing policy from the IKE daemon. Notify reports them if the daemon installs them.
 func (f *Follower) Acquire(p *Policy) error {
 	if err := f.client.acquire(p); err != nil {
 		return fmt.Errorf("IPsec: asking for an SA for %v: %w", p, err)
@@ -192,8 +192,8 @@ func (f *Follower) Acquire(p *Policy) error {
 	return nil
 }
 
-// Expire tells the IKE daemon that sa reached a limit. After a soft one it installs a successor; after a hard one the
-// kernel also deletes the SA.
+// Expire tells the IKE daemon that sa reached a limit. After a soft limit the daemon installs a successor. After a hard
+// limit the kernel also deletes the SA.
 func (f *Follower) Expire(sa *SA, hard bool) error {
 	if err := f.client.expire(sa, hard); err != nil {
 		return fmt.Errorf("IPsec: expiry of %v: %w", sa, err)
@@ -209,7 +209,7 @@ func (f *Follower) Account(sa *SA, packets, bytes uint64) error {
 	return nil
 }
 
-// list rereads everything. Known SAs found with the same key are kept.
+// list rereads everything. An SA that is known already, with the same key, keeps its entry.
 func (f *Follower) list() error {
 	sas, err := f.client.sas()
 	if err != nil {
@@ -257,7 +257,8 @@ func (sa *SA) same(o *SA) bool {
 	return sa.id() == o.id() && bytes.Equal(sa.Keymat, o.Keymat)
 }
 
-// add records an SA with the if_id. It replaces one with the same index and another key.
+// add records an SA that has the if_id and is not known yet. It replaces an SA with the same saKey and other key
+// material.
 func (f *Follower) add(sa *SA) {
 	if sa.IfID != f.opt.IfID {
 		return
@@ -273,7 +274,7 @@ func (f *Follower) remove(id saKey) {
 	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool { return e.sa.id() == id })
 }
 
-// end removes the SA that a message about its end names.
+// end removes the SA that a message reports as deleted or expired.
 func (f *Follower) end(proto uint8, dst nl.XfrmAddress, family uint16, spi uint32,
 	attrs []byte) error {
 	if proto != unix.IPPROTO_ESP {
@@ -328,7 +329,8 @@ func (f *Follower) change(kind uint16, body []byte) {
 	f.notify()
 }
 
-// assign determines the use of each SA. Daemons install SAs before or after their policies.
+// assign sets the status of each SA that a policy requires and that has none yet. Daemons install SAs before or after
+// their policies.
 func (f *Follower) assign() {
 	for _, e := range f.entries {
 		if e.status != unassigned {
@@ -342,7 +344,7 @@ func (f *Follower) assign() {
 		if f.policies[i].Out {
 			e.status, err = outbound, f.take(e.sa)
 		} else if e.status, err = inbound, e.sa.Receivable(f.opt.Mark); err == nil {
-			err = f.take(e.sa) // another process saw packets that may be replayed (RFC 4303, 3.4.3)
+			err = f.take(e.sa) // else packets that another process received may be replayed (RFC 4303, 3.4.3)
 		}
 		switch {
 		case errors.Is(err, unix.ESRCH): // it is being deleted
@@ -356,7 +358,7 @@ func (f *Follower) assign() {
 	}
 }
 
-// take makes sure that only this process uses an SA. It sets the kernel's send counter to its end: from then on the
+// take makes sure that only this process uses an SA. It sets the kernel's send counter to its maximum: from then on the
 // kernel refuses to send, and other processes see that the SA was taken. So no sequence number of the SA was used
 // before, and none is used again after this process ends. Inbound SAs also have a send counter, which serves as this
 // mark.
@@ -394,8 +396,8 @@ func (f *Follower) take(sa *SA) error {
 // maxTaken is the number of SAs that wasTaken remembers.
 const maxTaken = 4096
 
-// wasTaken records sa, and reports whether an SA with its index and key was taken before. When an address changes, an
-// IKE daemon deletes an SA and reinstalls its key; sequence numbers and the anti-replay window would restart.
+// wasTaken records sa, and reports whether an SA with its SPI and key was taken before. When an address changes, an IKE
+// daemon deletes an SA and reinstalls its key; sequence numbers and the anti-replay window would restart.
 func (f *Follower) wasTaken(sa *SA) bool {
 	h := sha256.New()
 	h.Write(sa.Keymat)
@@ -428,7 +430,8 @@ func errSentMeanwhile(packets uint64) error {
 		"configure another if_id", errUsed, packets)
 }
 
-// refuse records that an inbound or outbound SA is unusable, and requests another one from the daemon.
+// refuse records that an inbound or outbound SA is unusable. If a successor may be usable, it requests one from the
+// daemon.
 func (f *Follower) refuse(sa *SA, why error) {
 	f.opt.Log.Error("IPsec: rejected an SA: connections that need it wait", "sa", sa.String(),
 		"error", why)
@@ -490,7 +493,7 @@ func (f *Follower) notify() {
 
 // Source provides SAs. A Follower implements it.
 type Source interface {
-	// Acquire requests SAs for an outgoing policy. If they come, Options.Notify reports them.
+	// Acquire requests SAs for an outgoing policy. Options.Notify reports them if they are installed.
 	Acquire(p *Policy) error
 	// Expire reports that sa reached a limit.
 	Expire(sa *SA, hard bool) error

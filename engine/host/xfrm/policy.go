@@ -26,7 +26,8 @@ type Policy struct {
 	Priority      uint32
 	IfID          uint32
 
-	// Of the template, which describes the required SA. Unspecified addresses and ReqID match any.
+	// The following fields are those of the policy's template, which describes the required SA. An unspecified address
+	// and a ReqID of 0 match any.
 	Mode     esp.Mode
 	Src, Dst netip.Addr
 	ReqID    uint32
@@ -85,8 +86,8 @@ func (p *Policy) Uses(sa *SA) bool {
 		fits(p.Src, from, sa.Src) && fits(p.Dst, to, sa.Dst)
 }
 
-// parsePolicy reads a message with a policy. It returns nil for a policy that does not require exactly one ESP, or that
-// is for forwarded packets.
+// parsePolicy reads a message with a policy. It returns nil for a policy that does not require exactly one SA, of ESP
+// in transport or tunnel mode, and for a policy that blocks packets or is for forwarded ones.
 func parsePolicy(b []byte) (*Policy, error) {
 	if len(b) < nl.SizeofXfrmUserpolicyInfo {
 		return nil, fmt.Errorf("policy of %d bytes: %w", len(b), errMessage)

@@ -39,10 +39,11 @@ func (sa *SA) String() string {
 	return fmt.Sprintf("ESP SPI 0x%08x %s > %s", sa.SPI, sa.Src, sa.Dst)
 }
 
-// Usable returns an error if the engine cannot use sa, in either direction.
+// Usable returns the reason why the engine cannot use sa in any direction, or nil.
 func (sa *SA) Usable() error { return sa.unusable }
 
-// Receivable returns an error if the engine cannot receive with sa, whose packets must have mark.
+// Receivable returns an error if the engine cannot receive with sa: it is not Usable, or does not require mark of
+// packets.
 func (sa *SA) Receivable(mark uint32) error {
 	if sa.unusable == nil && sa.Mark != mark {
 		return fmt.Errorf("its mark is %#x, want %#x, so that the kernel ignores "+
@@ -72,7 +73,7 @@ func requiredMark(m []byte) uint32 {
 // aead is the kernel's name of the only algorithm of package esp.
 const aead = "rfc4106(gcm(aes))"
 
-// Flags of an SA that nl does not name.
+// oseqMayWrap is the flag of an SA whose sequence numbers may wrap.
 const oseqMayWrap = nl.XFRM_SA_XFLAG_OSEQ_MAY_WRAP
 
 var errMessage = errors.New("kernel message is too short")
@@ -179,7 +180,7 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 	for _, v := range sa.Keymat {
 		all |= v
 	}
-	if all == 0 { // xfrm_redact of the kernel
+	if all == 0 { // by xfrm_redact of the kernel
 		return errors.New("the kernel hides its key: boot without lockdown=confidentiality")
 	}
 	return nil
@@ -193,7 +194,7 @@ func (sa *SA) maxSent() uint64 {
 	return 1<<32 - 1
 }
 
-// poison returns the attribute that sets the kernel's send counter to its end.
+// poison returns the attribute that sets the kernel's send counter to its maximum.
 func (sa *SA) poison() *nl.RtAttr {
 	if sa.replay == nil {
 		v := nl.XfrmReplayState{OSeq: 1<<32 - 1}

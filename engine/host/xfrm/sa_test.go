@@ -21,14 +21,15 @@ import (
 
 const testKey = "000102030405060708090a0b0c0d0e0f10111213"
 
-// ipsec moves the test to a namespace of a kernel with ESP.
+// ipsec moves the test to its own network namespace. It requires a kernel with ESP.
 func ipsec(t *testing.T) {
 	t.Helper()
 	needs.ESP(t)
 	namespace(t)
 }
 
-// addSA installs an SA from one address to another.
+// addSA installs an SA from one address to another. more has further arguments of ip xfrm, which may replace the mode
+// and the algorithm.
 func addSA(t *testing.T, from, to string, spi int, more string) {
 	t.Helper()
 	algorithm := "aead 'rfc4106(gcm(aes))' 0x" + testKey + " 128"
@@ -48,7 +49,7 @@ const (
 	receivable = fresh + " mark 0x7877 mask 0xffffffff"
 )
 
-// sentBy returns the kernel's send counter of an SA, from the output of ip, or 0 if there is none.
+// sentBy returns the kernel's send counter of an SA, from the output of ip.
 func sentBy(t *testing.T, spi int) (oseq uint64) {
 	t.Helper()
 	text := ip(t, "xfrm state get src "+us+" dst "+peer+" proto esp spi "+fmt.Sprintf("%#x", spi))

@@ -63,7 +63,8 @@ func fields(s string) (list []string) {
 	return list
 }
 
-// addPolicies installs the two policies of a pair, for TCP to port 4791. The lab has no /etc/protocols.
+// addPolicies installs the two policies of a pair, for TCP to port 4791. TCP is protocol 6: the test VM has no
+// /etc/protocols with its name.
 func addPolicies(t *testing.T, more string) {
 	t.Helper()
 	for _, s := range []string{
@@ -92,7 +93,7 @@ func (s *states) last() *State {
 	return s.list[len(s.list)-1]
 }
 
-// wait returns the first state that satisfies a condition.
+// wait waits until the last state satisfies a condition, and returns that state.
 func (s *states) wait(t *testing.T, what string, is func(x *State) bool) *State {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -156,8 +157,8 @@ func TestFollowReportsPolicies(t *testing.T) {
 	s.wait(t, "end of all policies", func(x *State) bool { return len(x.Policies) == 0 })
 }
 
-// TestDeletionsNameTheMark deletes one of two SAs that share their address and SPI. The kernel has only that one, as a
-// reservation, which needs no algorithm.
+// TestDeletionsNameTheMark deletes one of two SAs that share their address and SPI, and the other one must stay. The
+// kernel has only the deleted one, as a reserved SPI, which needs no algorithm.
 func TestDeletionsNameTheMark(t *testing.T) {
 	namespace(t)
 	left := make(chan []saKey, 10)
