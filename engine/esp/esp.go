@@ -31,8 +31,8 @@ import (
 	"fmt"
 )
 
-// HeaderLen is the SPI, the sequence number and the IV. ICVLen is the only length of the integrity check value that
-// is supported: RFC 8221, 5 requires 16 bytes and discourages the shorter ones of RFC 4106.
+// HeaderLen is the length of the SPI, the sequence number and the IV. ICVLen is the only length of the integrity check
+// value that is supported: RFC 8221, 5 requires 16 bytes and discourages the shorter ones of RFC 4106.
 const (
 	HeaderLen = 16
 	ICVLen    = 16
@@ -93,8 +93,8 @@ var (
 	ErrDummy     = errors.New("esp: dummy packet")
 )
 
-// key is AES-GCM with its salt and the scratch space of one call: an interface call would move local arrays to the
-// heap.
+// key is AES-GCM with its salt. It has the scratch space of one call, because the call of cipher.AEAD, an interface,
+// would move local arrays to the heap.
 type key struct {
 	aead  cipher.AEAD
 	nonce [12]byte // salt, IV (RFC 4106, 4)

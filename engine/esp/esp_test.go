@@ -14,7 +14,7 @@ import (
 
 const protoTCP = 6
 
-// pair returns the two ends of an SA. next is its first sequence number.
+// pair returns the two ends of an SA. first is its first sequence number.
 func pair(t testing.TB, sa SA, window int, first uint64) (*Out, *In) {
 	t.Helper()
 	if sa.SPI == 0 {
@@ -128,7 +128,7 @@ func TestESNCrossesTheLowHalf(t *testing.T) {
 	}
 }
 
-// TestOpenNeedsTheSameESN: an SA without ESN whose peer uses it, and the other way round.
+// TestOpenNeedsTheSameESN: packets are refused if only one end of the SA uses ESN.
 func TestOpenNeedsTheSameESN(t *testing.T) {
 	for _, esn := range []bool{false, true} {
 		out, _ := pair(t, SA{ESN: esn}, 0, 1)

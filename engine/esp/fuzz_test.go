@@ -9,8 +9,8 @@ import (
 
 // FuzzOpen gives an SA packets with a valid ICV and any trailer, some of which are modified afterwards. The input has,
 // for each packet, a step of the sequence number, a mask for one of its bytes, the position of that byte, and a length
-// of plain text, followed by its bytes. No packet may be accepted twice or modified, and each must be either accepted
-// or counted.
+// of plain text, followed by its bytes. No packet may be accepted twice or after a modification, and each must be
+// either accepted or counted in Drops.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 6, 1, 2, 3, 4, 0, 6})
 	f.Add([]byte{1, 0, 0, 2, 0, 6, 0, 0, 0, 2, 0, 6})           // a repetition

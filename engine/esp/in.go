@@ -58,9 +58,10 @@ func PacketSPI(b []byte) (spi uint32, ok bool) {
 	return binary.BigEndian.Uint32(b), true
 }
 
-// Open verifies and decrypts the ESP packet b, whose SPI is the SA's, in place, and returns its payload, which lies in
-// b, and the payload's protocol. On an error b's content is undefined and the packet is to be dropped; Drops has
-// counted it. In tunnel mode the payload may be longer than the IP packet that it begins with (RFC 4303, 2.7).
+// Open verifies and decrypts the ESP packet b in place. It returns the payload, which lies in b, and the payload's
+// protocol. On an error the caller drops the packet: the content of b is undefined, and Drops has counted it. A packet
+// with another SPI counts as forged. In tunnel mode the payload may be longer than the IP packet that it begins with
+// (RFC 4303, 2.7).
 //
 // The padding is not inspected, which RFC 4303, 2.4 recommends against cut-and-paste: the ICV covers it.
 func (in *In) Open(b []byte) (payload []byte, next uint8, err error) {
@@ -84,7 +85,8 @@ func (in *In) Open(b []byte) (payload []byte, next uint8, err error) {
 	return in.unwrap(plain)
 }
 
-// unwrap returns what the trailer of an authentic packet says.
+// unwrap returns the payload and the next header of plain, the plain text of an authentic packet with its trailer. It
+// counts a packet that it refuses.
 func (in *In) unwrap(plain []byte) (payload []byte, next uint8, err error) {
 	n := len(plain) - 2 - int(plain[len(plain)-2])
 	next = plain[len(plain)-1]

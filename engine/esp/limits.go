@@ -1,10 +1,11 @@
 package esp
 
-// Limits bound the use of an SA. A zero or all-ones field, which means "none" in the kernel, selects the default. Bytes
-// are payload bytes. The kernel and the IKE daemon handle time limits.
+// Limits bound the use of an SA. A field that is 0 or all ones, by which the kernel means no limit, selects the
+// default. A soft default is at most nine tenths of the hard limit. Bytes are payload bytes. The kernel and the IKE
+// daemon handle time limits.
 type Limits struct {
-	SoftBytes, HardBytes     uint64 // [2^38, 2^40]
-	SoftPackets, HardPackets uint64 // [none; without ESN nine tenths of HardPackets, and 2^32-1]
+	SoftBytes, HardBytes     uint64 // defaults: 2^38 or less, and 2^40
+	SoftPackets, HardPackets uint64 // defaults: no limit, or 2^32-1 without ESN
 }
 
 // Defaults. Confidentiality of GCM degrades with the square of the number of blocks under one key: after 2^40 bytes
@@ -24,7 +25,7 @@ const (
 	MaxWindow     = 1 << 17
 )
 
-// complete sets absent fields of l.
+// complete sets the defaults of the absent fields of l.
 func (l *Limits) complete(esn bool) {
 	set := func(v *uint64, to uint64) {
 		if *v == 0 || *v == none {

@@ -34,9 +34,9 @@ func (o *Out) Discard() {
 // SPI returns the SA's index, chosen by the receiver.
 func (o *Out) SPI() uint32 { return o.spi }
 
-// Seal makes an ESP packet at the front of b of the n bytes of payload at b[HeaderLen:], in place, and returns its
-// length, n+Overhead(n), which b must hold. Next is the payload's protocol; in tunnel mode 4 or 41. The only error is
-// ErrExpired.
+// Seal turns the n bytes of payload at b[HeaderLen:] into an ESP packet at the beginning of b, in place. It returns the
+// packet's length, n+Overhead(n), which b must hold. next is the payload's protocol, in tunnel mode NextIPv4 or
+// NextIPv6. The only error is ErrExpired.
 func (o *Out) Seal(b []byte, n int, next uint8) (int, error) {
 	if !o.allows(n) || o.last == none {
 		return 0, ErrExpired
@@ -59,8 +59,8 @@ func (o *Out) Seal(b []byte, n int, next uint8) (int, error) {
 	return end + ICVLen, nil
 }
 
-// Sent reports whether a number with the low half low is among the last within numbers used. An ICMP error that quotes
-// another one is forged or too old (RFC 5927, 4.1, which says so of TCP's numbers).
+// Sent reports whether low is the low half of one of the last within sequence numbers that were sent. An ICMP error
+// that quotes another number is forged or too old (like those of TCP in RFC 5927, 4.1).
 func (o *Out) Sent(low uint32, within uint64) bool {
 	age := uint64(uint32(o.last) - low)
 	return age < within && age < o.last

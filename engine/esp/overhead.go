@@ -54,8 +54,8 @@ func (s Shape) MaxOverhead(v6 bool) int {
 }
 
 // DecapsulateECN returns the ECN field of a packet received in a tunnel, from those of the outer and inner headers.
-// drop says that the path marked congestion, but the transport would not understand it (RFC 6040, 4.2). The outer field
-// of a sent packet is a copy of the inner one (RFC 6040, 4.1, normal mode).
+// drop is true if the path marked congestion, and the inner transport would not understand it (RFC 6040, 4.2). The
+// outer field of a sent packet is a copy of the inner one (RFC 6040, 4.1, normal mode).
 func DecapsulateECN(outer, inner uint8) (ecn uint8, drop bool) {
 	const (
 		notECT = 0

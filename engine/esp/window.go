@@ -3,7 +3,7 @@ package esp
 // window is the anti-replay window of an SA (RFC 4303, 3.4.3): it records which of the size numbers up to top were
 // received. Bits are in blocks that are reused instead of shifted (RFC 6479). The zero value is not usable.
 type window struct {
-	blocks []uint64 // number is a power of two, at least one more than size needs
+	blocks []uint64 // their number is a power of two, at least one more than size needs
 	size   uint64
 	top    uint64 // highest authentic number, or 0
 	esn    bool
@@ -17,9 +17,9 @@ func newWindow(size int, esn bool) window {
 	return window{blocks: make([]uint64, n), size: uint64(size), esn: esn}
 }
 
-// full returns the number with the received low half. With ESN it is the only one with that half among the 2^32 from
-// the bottom of the window on, for which RFC 4303, A2.2 distinguishes cases. It returns false past the last number of
-// 64 bits.
+// full extends low, the received low half, to the whole sequence number. With ESN that is the only number with this low
+// half among the 2^32 numbers from the bottom of the window on; RFC 4303, A2.2 finds the same one by cases. ok is false
+// if the number would need more than 64 bits.
 func (w *window) full(low uint32) (seq uint64, ok bool) {
 	if !w.esn {
 		return uint64(low), true
