@@ -21,7 +21,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Rule says whether connections are protected. The first match applies.
+// Rule says whether connections are protected. The first Rule that matches a connection applies.
 type Rule struct {
 	Remote []netip.Prefix // prefixes of the peer; none: all
 	Ports  []uint16       // ports of either end; none: all
@@ -56,13 +56,13 @@ type Config struct {
 	Rules []Rule
 	// Owns reports whether the Stack has the connections and SAs between two hosts. Nil means that it has all.
 	Owns     func(local, remote netip.Addr) bool
-	Window   int // minimum anti-replay window in packets; the IKE daemon's may be larger [esp.DefaultWindow]
+	Window   int // minimum anti-replay window in packets; default esp.DefaultWindow; the IKE daemon's may be larger
 	Kernel   Kernel
 	Steering Steering
 	Random   func() uint64 // unpredictable, for masks of IVs
 	// Ask runs f, which makes a system call, on another thread. Nil means a new goroutine.
 	Ask func(f func())
-	// Failed, if set, is called with failed requests, on any goroutine.
+	// Failed, if set, is called with the error of each failed request, on any goroutine.
 	Failed func(error)
 	Log    *slog.Logger
 }
@@ -75,22 +75,23 @@ type Manager struct {
 	policies []*xfrm.Policy
 	outs     map[*xfrm.SA]*outbound // each SA ever gets one esp.Out only, because another would count from 1 again
 	ins      map[*xfrm.SA]*inbound
-	refused  map[*xfrm.SA]bool // already logged
+	refused  map[*xfrm.SA]bool // SAs whose refusal was logged
 	due      tick.Time         // next accounting
-	next     tick.Time         // of due and the retries of flows, the first; 0: not known
+	next     tick.Time         // earliest of due and the retries of flows; 0: unknown
 	state    *xfrm.State       // as of the last Update
 	total    Stats             // without the counters of present SAs
 }
 
-// flowKey identifies SAs: by the two hosts, the mode, since rules and a reload can use both, and the ports of the IKE
-// daemon's policies. An SA only carries connections that match its policies (RFC 4301, 5.2).
+// flowKey identifies a flow, whose connections share SAs: by the two hosts, the mode, and the ports of the IKE daemon's
+// policies. Two hosts have flows of both modes if their rules have different modes, or after a reload of the rules. An
+// SA only carries connections that match its policies (RFC 4301, 5.2).
 type flowKey struct {
 	local, remote ip.Addr
 	mode          esp.Mode
 	ports         portPair
 }
 
-// portPair has the ports of a policy. The least pair of a group of policies names the group.
+// portPair has the ports of a policy. The least pair of a group of policies that share SAs identifies the group.
 type portPair struct{ local, remote xfrm.Ports }
 
 func (a portPair) compare(b portPair) int {
@@ -98,8 +99,8 @@ func (a portPair) compare(b portPair) int {
 		cmp.Compare(a.remote.Port, b.remote.Port), cmp.Compare(a.remote.Mask, b.remote.Mask))
 }
 
-// portsOf returns the least ports of the policies between two hosts that share SAs with p: those with its ReqID, which
-// may change when the IKE daemon restarts.
+// portsOf returns the least ports among p and the policies between two hosts that share SAs with p, because they have
+// its ReqID. The ReqID itself identifies nothing: it may change when the IKE daemon restarts.
 func (m *Manager) portsOf(p *xfrm.Policy, local, remote netip.Addr) portPair {
 	least := portPair{p.LocalPort, p.RemotePort}
 	for _, q := range m.policies {
@@ -138,13 +139,13 @@ func (m *Manager) keyOfSA(sa *xfrm.SA, local, remote netip.Addr) (k flowKey, use
 	return k, false
 }
 
-// flow is a stack.Flow with the data to request its SAs.
+// flow is a stack.Flow with the state of the requests for its SAs.
 type flow struct {
 	stack.Flow
-	current *xfrm.SA // that it sends with; nil if none
-	wants   bool     // packets are waiting
-	retry   tick.Time
-	pause   tick.Duration
+	current *xfrm.SA      // that it sends with; nil if none
+	wantsSA bool          // packets are waiting
+	retry   tick.Time     // of the next request
+	pause   tick.Duration // until the request after that
 }
 
 type outbound struct {
@@ -196,8 +197,8 @@ func (m *Manager) rule(t *tcp.Tuple) *Rule {
 	return nil
 }
 
-// Flow implements stack.IPsec. For hosts without SA and Prepare it returns a flow that never sends, so that a flood of
-// segments in the clear creates no flows.
+// Flow implements stack.IPsec. If there is no flow yet, from an SA or Prepare, it returns one that never sends and that
+// m does not keep, so that a flood of segments in the clear creates no flows.
 func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	r := m.rule(t)
 	if r == nil {
@@ -237,7 +238,7 @@ func (m *Manager) flowOf(k flowKey) *flow {
 // Want implements stack.IPsec.
 func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 	f, ok := wanted.Owner.(*flow)
-	if !ok { // flowWithoutSAs
+	if !ok { // from flowWithoutSAs
 		return
 	}
 	sa := f.current
@@ -248,11 +249,11 @@ func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 		}
 		return
 	}
-	if o := m.outs[sa]; o != nil { // no packet is left in it
+	if o := m.outs[sa]; o != nil { // the SA reached its hard limit
 		f.current, o.spent = nil, true
 		m.expire(sa, true)
 	}
-	f.wants, f.retry, f.pause, m.next = true, 0, firstRetry, 0
+	f.wantsSA, f.retry, f.pause, m.next = true, 0, firstRetry, 0
 }
 
 // expire tells the IKE daemon that an SA reached a limit.
@@ -444,7 +445,7 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 			m.steer("send", fmt.Errorf("%v: %w", sa, err))
 			return
 		}
-		// Without the claim only ICMP errors are lost.
+		// If this fails, only ICMP errors about the SA's packets are lost.
 		m.steer("claim", m.cfg.Steering.AddSA(sa.Dst, sa.Src, sa.SPI))
 		o = &outbound{esp: out}
 		m.outs[sa] = o
@@ -452,7 +453,7 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 	if f.current != nil {
 		m.total.Rekeys++
 	}
-	f.current, f.wants, o.flow, f.HideDSCP = sa, false, f, sa.HideDSCP
+	f.current, f.wantsSA, o.flow, f.HideDSCP = sa, false, f, sa.HideDSCP
 	m.stack.SetOut(&f.Flow, o.esp)
 }
 
@@ -466,19 +467,19 @@ const (
 // Deadline implements stack.IPsec.
 func (m *Manager) Deadline() tick.Time { return m.next }
 
-// Expire implements stack.IPsec. It requests SAs for which packets wait, and reports the usage of the others to the
+// Expire implements stack.IPsec. It requests SAs for which packets wait, and reports the usage of all SAs to the
 // kernel.
 func (m *Manager) Expire(now tick.Time) {
-	m.next = now.Add(firstRetry) // a contained panic below must not repeat at once
+	m.next = now.Add(firstRetry) // so that a panic below, if the caller contains it, does not repeat at once
 	next := tick.Never
 	var used map[*stack.Flow]bool
 	for p, f := range m.flows {
-		if f.wants && f.retry <= now {
+		if f.wantsSA && f.retry <= now {
 			if used == nil {
 				used = m.usedFlows()
 			}
 			if !used[&f.Flow] { // the waiting connections gave up
-				f.wants = false
+				f.wantsSA = false
 				m.stack.SetOut(&f.Flow, nil) // the next packet requests it again
 				continue
 			}
@@ -486,7 +487,7 @@ func (m *Manager) Expire(now tick.Time) {
 			m.total.Requests++
 			m.acquire(p)
 		}
-		if f.wants {
+		if f.wantsSA {
 			next = min(next, f.retry)
 		}
 	}
@@ -497,7 +498,7 @@ func (m *Manager) Expire(now tick.Time) {
 	m.next = min(next, m.due)
 }
 
-// account reports the usage of the SAs to the kernel.
+// account reports the usage of the SAs to the kernel, and requests successors of inbound SAs at their soft limits.
 func (m *Manager) account() {
 	m.forgetIdle()
 	for sa, o := range m.outs {

@@ -95,7 +95,7 @@ func (h *host) Expire(sa *xfrm.SA, hard bool) error {
 
 func (h *host) Account(*xfrm.SA, uint64, uint64) error { h.accounted++; return nil }
 
-// network is two hosts, and one object for both of their IKE daemons.
+// network has two hosts, and acts as the IKE daemons of both.
 type network struct {
 	t      *testing.T
 	h      [2]*host
@@ -103,7 +103,7 @@ type network struct {
 	ike    bool // the daemons respond
 	limits esp.Limits
 	spi    uint32
-	later  []func() // requests of the kernel, after the stacks' turns
+	later  []func() // requests to the kernel, which run after the stacks' turns
 	clear  int      // frames that are not ESP
 }
 
@@ -138,7 +138,7 @@ func newNetwork(t *testing.T, rules []Rule) *network {
 	return n
 }
 
-// rekey installs a pair of SAs, and deletes those before the last.
+// rekey installs a new pair of SAs, and deletes all but the latest old ones.
 func (n *network) rekey() {
 	for i, h := range n.h {
 		n.spi++
@@ -270,7 +270,8 @@ func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 	n.drops(t)
 }
 
-// TestHardLimitEndsSending: a daemon does not respond in time.
+// TestHardLimitEndsSending: if the daemon does not respond in time, a connection stops at the hard limit of its SA, and
+// continues with a later SA.
 func TestHardLimitEndsSending(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike, n.limits = true, esp.Limits{SoftPackets: 50, HardPackets: 100}
@@ -375,7 +376,7 @@ func TestOlderSAGoesOn(t *testing.T) {
 	n.drops(t)
 }
 
-// TestClearSegmentsMakeNoFlows: a flood of clear segments allocates no memory and gets no reply.
+// TestClearSegmentsMakeNoFlows: a flood of clear segments creates no flows and gets no reply.
 func TestClearSegmentsMakeNoFlows(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.connect()
@@ -429,7 +430,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestKeysOfDeletedSAsAreDiscarded: including those of an SA that is in use when it is deleted, and of all at the end.
+// TestKeysOfDeletedSAsAreDiscarded: the key of a deleted SA is discarded, even if the SA is in use, and Close discards
+// all keys.
 func TestKeysOfDeletedSAsAreDiscarded(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike = true
@@ -448,7 +450,7 @@ func TestKeysOfDeletedSAsAreDiscarded(t *testing.T) {
 	arrives := func() error {
 		b := make([]byte, 256)
 		var size int
-		for range 1 << 16 { // beyond what has arrived
+		for range 1 << 16 { // to a number beyond those that have arrived
 			size, _ = peer.Seal(b, 100, ip.ProtoTCP)
 		}
 		_, _, err := in.Open(b[:size])

@@ -29,10 +29,10 @@ func (m *Manager) SetRules(rules []Rule, now tick.Time) (ended int) {
 	return len(others)
 }
 
-// maxIdleFlows is the number of unused flows to keep. A flow takes some 200 bytes.
+// maxIdleFlows is the number of flows above which unused flows are forgotten. A flow takes some 200 bytes.
 const maxIdleFlows = 1024
 
-// forgetIdle forgets flows without SA and connection beyond maxIdleFlows.
+// forgetIdle forgets all flows without SA and connection if there are more than maxIdleFlows flows.
 func (m *Manager) forgetIdle() {
 	if len(m.flows) <= maxIdleFlows {
 		return
@@ -55,8 +55,9 @@ func (m *Manager) usedFlows() map[*stack.Flow]bool {
 	return used
 }
 
-// Protected returns the prefixes of peers, with true if every connection must be protected, and false if not. The
-// longest matching prefix applies. Rules for some ports are left to the Stack, which knows the ports.
+// Protected returns prefixes of peers. The value of a prefix is true if every connection with its peers must be
+// protected. The longest prefix that matches a peer applies. A rule for some ports yields false, since the Stack, which
+// knows the ports, enforces it. The result is nil if no prefix has true.
 func Protected(rules []Rule) map[netip.Prefix]bool {
 	prefixes := map[netip.Prefix]bool{
 		netip.MustParsePrefix("0.0.0.0/0"): false, netip.MustParsePrefix("::/0"): false}

@@ -21,7 +21,7 @@ type Stats struct {
 	Expired    uint64 // packets beyond the hard limit of their SA
 	Dummy      uint64 // dummy packets (RFC 4303, 2.6)
 	Rekeys     uint64 // times that sending moved to another SA
-	Requests   uint64 // requests to the IKE daemon for a first SA
+	Requests   uint64 // requests to the IKE daemon for an SA, except those for a successor
 }
 
 func (s *Stats) addIn(in *esp.In) {
@@ -67,7 +67,7 @@ func (m *Manager) Stats() Stats {
 // Waiting returns the hosts to which packets wait for an SA.
 func (m *Manager) Waiting() (list []netip.Addr) {
 	for p, f := range m.flows {
-		if f.wants {
+		if f.wantsSA {
 			list = append(list, addrOf(p.remote))
 		}
 	}
