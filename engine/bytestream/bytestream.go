@@ -59,7 +59,7 @@ type Stream struct {
 	ep       *stack.Endpoint
 	ready    Ready
 	eof      bool
-	closed   bool // for writing
+	closed   bool // shut down for writing
 	discards bool // shut down for reading: received bytes are discarded
 	handed   bool // see HandOver
 	released bool // see Close
@@ -79,14 +79,14 @@ func New(cfg Config, wake func(*Stream)) *Stream {
 	return s
 }
 
-// Wake runs on the stack's thread after wake: the consumer read, wrote or shut down.
+// Wake must be called on the stack's thread after wake: the consumer read, wrote or shut down.
 func (s *Stream) Wake() {
 	if s.ep != nil {
 		s.ep.Wake()
 	}
 }
 
-// Attach implements stack.Upper. A refused connection ends without Start.
+// Attach implements stack.Upper. It sets ep because a refused connection ends without Start.
 func (s *Stream) Attach(e *stack.Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

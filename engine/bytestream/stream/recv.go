@@ -37,7 +37,7 @@ func (r *Recv) Put(at seq.Num, p []byte) int {
 	return n
 }
 
-// Advance makes everything before to, RCV.NXT without the FIN, readable.
+// Advance makes the bytes before to readable. to is RCV.NXT, without the peer's FIN.
 func (r *Recv) Advance(to seq.Num) {
 	if r.ready.Less(to) {
 		r.ready = seq.Min(to, r.high)

@@ -34,7 +34,8 @@ func (s *Send) Close() { s.closed = true }
 // Free returns how many bytes Write accepts now.
 func (s *Send) Free() int { return s.max - s.end.Diff(s.una) }
 
-// Waiting returns the number of bytes not yet passed to TCP; Unacked that of all bytes the peer has not acknowledged.
+// Waiting returns the number of bytes not yet passed to TCP. Unacked returns the number of all bytes in s, which the
+// peer has not acknowledged.
 func (s *Send) Waiting() int { return s.end.Diff(s.next) }
 func (s *Send) Unacked() int { return s.end.Diff(s.una) }
 

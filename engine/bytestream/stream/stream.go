@@ -34,7 +34,7 @@ func roundUp(n int) int {
 	return p
 }
 
-// hold makes the ring large enough for n bytes from base; used of them are in use.
+// hold makes the ring large enough for n bytes from base on. It keeps the first used of them.
 func (r *ring) hold(base seq.Num, used, n int) {
 	if n <= len(r.b) {
 		return

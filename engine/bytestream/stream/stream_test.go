@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestSendModel compares with a plain slice under random writes, reads by TCP and acknowledgements, across the wrap of
-// sequence numbers.
+// TestSendModel compares Send with a plain slice under random writes, reads by TCP and acknowledgements, across the
+// wrap of sequence numbers.
 func TestSendModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -156,7 +156,7 @@ func TestRecvEdges(t *testing.T) {
 		v.Put(100+4095, []byte{1, 2}) != 1 {
 		t.Error("bytes outside of the buffer are kept")
 	}
-	v.Advance(101) // no data there: a caller's mistake is limited to the bytes put
+	v.Advance(101) // a caller's mistake: byte 100 was never put
 	v.Read(make([]byte, 1<<16))
 	v.SetLimit(1 << 14)
 	if v.Put(100+5000, make([]byte, 100)) != 100 {
