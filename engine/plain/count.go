@@ -2,7 +2,7 @@ package plain
 
 import "fmt"
 
-// Count formats a number with a noun in the singular: "1 segment" or "2 segments".
+// Count formats a number with a noun, which is given in the singular: "1 segment" or "2 segments".
 func Count[N int | int64 | uint64](n N, noun string) string {
 	if n != 1 {
 		noun += "s"

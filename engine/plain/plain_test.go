@@ -34,7 +34,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// A written file is read back unchanged.
+// TestJSON: the output of JSON is printable, and decodes to the original string.
 func TestJSON(t *testing.T) {
 	const in = "\x1b[2J \u009b2J \x7f \u202e größer 𝄞 \U000e0041 \u00a0"
 	var b strings.Builder

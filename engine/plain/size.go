@@ -46,7 +46,8 @@ func ExactSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Size formats n bytes for people, with at least three digits and a power-of-1024 unit.
+// Size formats n bytes for people, with a power-of-1024 unit. Below 1 KiB the number is exact; otherwise it has at
+// least three digits.
 func Size(n uint64) string {
 	for i := 3; i >= 0; i-- {
 		if u := units[i]; n >= uint64(u.n) {
