@@ -15,7 +15,7 @@ type Conn struct {
 	iwarp.Conn
 	Endpoint *stack.Endpoint
 
-	fins tcp.Events // of PeerClosed and FINAcked
+	fins tcp.Events // those of PeerClosed and FINAcked that happened
 }
 
 var _ interface {
@@ -49,7 +49,7 @@ func (o *Conn) Event(ev tcp.Events, now tick.Time) {
 	}
 	o.fins |= ev & (tcp.PeerClosed | tcp.FINAcked)
 	if ev&tcp.Ended == 0 && o.fins == tcp.PeerClosed|tcp.FINAcked {
-		o.Ended(nil) // TIME-WAIT is up to TCP and the network
+		o.Ended(nil) // both directions are closed; only TCP still waits, in TIME-WAIT
 	}
 	if ev&tcp.Ended != 0 {
 		o.Ended(o.Endpoint.Err())

@@ -24,7 +24,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// talker is the upper layer of a TCP that sends the bytes of out, and nothing else.
+// talker is an upper layer of TCP that sends the bytes of out, and collects received bytes.
 type talker struct {
 	out   []byte
 	in    []byte
@@ -81,7 +81,7 @@ func fpdu(ulpdu []byte) []byte {
 	return b
 }
 
-// seal makes the CRC of an FPDU right.
+// seal sets the CRC of an FPDU.
 func seal(fpdu []byte) {
 	end := len(fpdu) - 4
 	binary.LittleEndian.PutUint32(fpdu[end:],
@@ -184,7 +184,7 @@ func (h *hosts) run(d tick.Duration, done func() bool) {
 	}
 }
 
-// say sends b.
+// say sends b and waits for its acknowledgement.
 func (h *hosts) say(b []byte) {
 	h.talk.out = append(h.talk.out, b...)
 	h.talk.ep.Wake()
@@ -193,9 +193,9 @@ func (h *hosts) say(b []byte) {
 	})
 }
 
-// TestCutByFIN: the peer ends its stream inside an FPDU, with the FIN in the segment of its head or after it. "Advance
-// RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4), at once. The stream ends with a
-// Terminate of MPA's error 1, "FIN received" (RFC 5044, 8).
+// TestCutByFIN: the peer ends its stream inside an FPDU. The FIN is in the segment with the last bytes that are sent,
+// or follows alone. "Advance RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4), at
+// once. The stream ends with a Terminate of MPA's error 1, "FIN received" (RFC 5044, 8).
 //
 //req:rfc9293-MUST-43 rfc9293-3.10.7.4-7 rfc5044-8-1
 func TestCutByFIN(t *testing.T) {

@@ -25,8 +25,8 @@ type delayed struct {
 	at     seq.Num // of unread[0]
 }
 
-// StartAfter starts o, instead of the stack, on a connection used by p so far, and makes it the upper layer of e. p
-// sends the bytes before snd. unread has received and acknowledged bytes from sequence number rcv on.
+// StartAfter starts o on a connection that p has used so far, and makes o the upper layer of e. It replaces the stack's
+// call of Start. p sends the bytes before snd. unread has received and acknowledged bytes from sequence number rcv on.
 func (o *Conn) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte,
 	now tick.Time) {
 	d := &delayed{Conn: o, prior: p, first: snd, at: rcv, unread: unread}
@@ -55,7 +55,8 @@ func (d *delayed) reread() {
 	d.finish()
 }
 
-// Offer implements stack.Upper. Unread bytes must be processed first, so TCP retransmits these.
+// Offer implements stack.Upper. It takes nothing while earlier bytes are unread; the peer retransmits the refused
+// bytes.
 func (d *delayed) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) int {
 	if len(d.unread) > 0 {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// strict is a Prior that has bytes before end only.
+// strict is a Prior that has only the bytes before end. It fails the test if it is asked for others.
 type strict struct {
 	t   *testing.T
 	end seq.Num
@@ -24,7 +24,7 @@ func (s *strict) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return 0, false
 }
 
-// TestFillAcrossStart: a block holds the last bytes of the byte stream and the first of MPA.
+// TestFillAcrossStart: one call of Fill gets the last bytes of the byte stream and the first of MPA.
 func TestFillAcrossStart(t *testing.T) {
 	p := &strict{t: t, end: 1000}
 	o := delayed{Conn: &Conn{}, prior: p, first: 1000}
