@@ -85,8 +85,8 @@ func (c SRQConfig) Complete() SRQConfig {
 type DialConfig struct {
 	// Local is the source address and port. Zero means the source address of the route, and any port.
 	Local netip.AddrPort
-	// TryPort is the source port that Dial tries first if Local has an address and no port, and the kernel gives such
-	// ports to sockets that ask for any. Zero means none.
+	// TryPort is the source port that Dial tries first if Local has an address and no port. Dial ignores a TryPort
+	// outside the kernel's range of ephemeral ports. Zero means none.
 	TryPort uint16
 	// PrivateData is sent in the MPA Request: at most 512 bytes, or 508 with revision 2. Nil means none.
 	PrivateData []byte

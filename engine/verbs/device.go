@@ -35,7 +35,7 @@ type Device interface {
 
 	// Dial connects qp to remote and returns when qp can be used. If the peer refuses markers or revision 2, Dial
 	// retries without them and remembers this for some minutes. It fails with ErrRejected if the peer's consumer
-	// rejects the connection, ECONNREFUSED if it rejects or nobody listens, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied,
+	// rejects the connection, ECONNREFUSED if it rejects or no program listens, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied,
 	// ErrHasConn, or the context's error. After an error the attempt is over.
 	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg DialConfig) error
 	// Listen listens for connections at addr: an address of the host, or the unspecified one for all. Port 0 picks a
@@ -96,11 +96,12 @@ type CQ interface {
 	// Poll moves up to len(dst) completions into dst and returns their number. It never blocks. If there are none, it
 	// fails with ErrCQOverrun after an overrun, and with ErrClosed after Close of the queue or its device.
 	Poll(dst []Completion) (int, error)
-	// Wait is Poll that blocks until there is a completion, Poll fails, or ctx is done, which returns the context's
-	// error.
+	// Wait is Poll, but blocks until there is a completion or Poll fails. If ctx is done first, it fails with the
+	// context's error.
 	Wait(ctx context.Context, dst []Completion) (int, error)
 	// Resize changes the depth to at least depth completions. Completions in the queue stay and come first. It fails
-	// with EINVAL as CreateCQ does, and with EBUSY while completions from before the previous Resize are still there.
+	// with EINVAL as CreateCQ does, and with EBUSY while completions from before the previous Resize are still in the
+	// queue.
 	Resize(depth int) error
 	// Close frees the queue. It fails with EBUSY while queue pairs use it.
 	Close() error
@@ -191,8 +192,8 @@ type ConnRequest struct {
 // Answerer answers a connection request, once.
 type Answerer interface {
 	// Accept connects qp to the peer, sends private data with the reply, and returns when the connection can be used.
-	// It fails with ErrLapsed if the request has lapsed, with ErrHasConn, with the error that ended the connection,
-	// and with the context's error. If the context is or was done, the connection is reset.
+	// It fails with ErrLapsed if the request has lapsed, with ErrHasConn, with the error that ended the connection, and
+	// with the context's error. If ctx is done before Accept returns, the connection is reset.
 	Accept(ctx context.Context, qp QP, private []byte) error
 	// Reject rejects the request and sends private data with the reply. It fails with ErrLapsed if the request has
 	// lapsed or was answered.

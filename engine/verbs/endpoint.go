@@ -28,7 +28,7 @@ type Endpoint struct {
 	QP     QP
 
 	regions []region
-	own     []interface{ Close() error } // completion queues, then the domain
+	own     []interface{ Close() error } // objects that Close closes: completion queues, then the domain
 }
 
 type region struct {
@@ -99,8 +99,8 @@ func (e *Endpoint) Register(mem []byte, access Access, release func() error) (MR
 	return mr, err
 }
 
-// Deregister closes a region made by Register and returns the memory to the caller: release is not called. If it fails,
-// as MR.Close does, Close closes the region.
+// Deregister closes a region made by Register and returns the memory to the caller: release is not called. It fails
+// when MR.Close fails; the region then stays, and Endpoint.Close closes it and calls release.
 func (e *Endpoint) Deregister(mr MR) error {
 	err := ignoreClosed(mr.Close())
 	if err == nil {
@@ -191,7 +191,7 @@ func (e *Endpoint) Disconnect(ctx context.Context) error {
 
 // Close resets a connection that is still open and frees everything: the queue pair first, because work requests use
 // memory, then regions, completion queues and the domain. Memory whose region cannot be closed is kept, because a peer
-// might still access it. On a closed device Close does nothing. It may be called again.
+// might still access it. On a closed device Close only calls the release functions of Register. It may be called again.
 func (e *Endpoint) Close() error {
 	var errs []error
 	if e.QP != nil {

@@ -11,7 +11,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// The error of a work request that the peer refuses names the Terminate that ended the connection.
+// TestEndpointTellsTheCause: the error of a work request that the peer refuses has the Terminate that ended the
+// connection.
 func TestEndpointTellsTheCause(t *testing.T) {
 	err := pair(func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 		peer verbs.RemoteMR) error {
@@ -58,7 +59,8 @@ func TestEndpointReleasesMemoryOnce(t *testing.T) {
 	}
 }
 
-// A failed creation leaves nothing behind; otherwise the domain could not be closed.
+// TestNewEndpointTakesItsPartsBack: a failed creation leaves nothing behind. Otherwise closing the domain would fail
+// with EBUSY.
 func TestNewEndpointTakesItsPartsBack(t *testing.T) {
 	_, err := verbs.NewEndpoint(device(t), verbs.EndpointConfig{QPConfig: verbs.QPConfig{
 		MaxSGE: 1 << 20}})

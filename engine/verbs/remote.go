@@ -46,7 +46,7 @@ func (r RemoteMR) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, r.Length)
 }
 
-// ParseRemoteMR decodes a RemoteMR. It fails with ErrRemoteMR.
+// ParseRemoteMR decodes a RemoteMR. It fails with ErrRemoteMR if b is something else.
 func ParseRemoteMR(b []byte) (r RemoteMR, err error) {
 	if len(b) != RemoteMRLen || string(b[:4]) != "XWRM" || b[4] != remoteVersion {
 		return r, ErrRemoteMR

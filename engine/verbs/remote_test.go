@@ -38,7 +38,7 @@ func TestRemoteMR(t *testing.T) {
 	}
 }
 
-// FuzzRemoteMR: parsing returns what Append writes, except for bytes and bits without a meaning yet.
+// FuzzRemoteMR: if ParseRemoteMR accepts an input, Append and ParseRemoteMR reproduce its result.
 func FuzzRemoteMR(f *testing.F) {
 	f.Add(verbs.RemoteMR{Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x1234,
 		Flushable: true, Base: 1 << 40, Length: 4096}.Append(nil))
