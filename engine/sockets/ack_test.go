@@ -22,7 +22,7 @@ func TestKernelPromptAck(t *testing.T) {
 	w := &worker{}
 	c := &conn{worker: w, raw: sock}
 	now := tick.Time(tick.Second)
-	// turn lets the worker check, and checks how often it has asked the kernel so far.
+	// turn calls acknowledge, and checks how many times the kernel has been asked so far.
 	turn := func(idle bool, want int) tick.Time {
 		t.Helper()
 		next := w.acknowledge(now, idle)
@@ -63,7 +63,7 @@ func TestKernelPromptAck(t *testing.T) {
 	}
 	turn(true, asked+1)
 	c.noteReceived(now)
-	turn(true, asked+2) // that one had no reply
+	turn(true, asked+2) // the previous acknowledgement had no reply
 	c.noteReceived(now)
 	c.ended = true
 	turn(true, asked+2)

@@ -43,13 +43,13 @@ type conn struct {
 	rcv      seq.Num
 	readable bool
 	hungUp   bool      // the peer has closed or reset: reading ends with FIN or an error
-	unread   []byte    // bytes not yet taken by the iwarp.Conn; nothing is read until then
-	one      [1][]byte // of offer
-	eof      bool      // the peer's FIN
+	unread   []byte    // bytes that the iwarp.Conn has not taken; while there are any, nothing is read
+	one      [1][]byte // argument of iwarp.Conn.Offer
+	eof      bool      // the peer's FIN was read
 	broken   error     // error of a read while there was data to write
 	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, even if data is unwritten
 
-	snd      seq.Num // of out
+	snd      seq.Num // of the first byte of out
 	out      mpa.Vector
 	writable bool
 	cut      bool // Reclaim cut an FPDU: nothing may follow
@@ -57,9 +57,9 @@ type conn struct {
 	finSent  bool // by finish
 	ended    bool // the socket is closed
 
-	read, write func(fd uintptr) // of raw.Control
+	read, write func(fd uintptr) // arguments of raw.Control
 	buf         []byte           // buffer of read
-	pieces      int              // number of elements of write
+	pieces      int              // number of elements of worker.iov that write sends
 	n           int              // bytes that read or write moved
 	err         error
 }
@@ -189,7 +189,7 @@ func (c *conn) onReadEnd(err error) {
 	if c.eof = err == nil; !c.eof {
 		c.broken = socketCause(err)
 	}
-	if c.out.Len() > 0 { // the peer may still read it
+	if c.out.Len() > 0 { // the peer may still read this data
 		c.eofBy = core.Now().Add(eofGrace)
 		return
 	}
@@ -302,7 +302,7 @@ func (c *conn) Wake() { c.hasWork = true }
 // Shutdown implements iwarp.Transport.
 func (c *conn) Shutdown(tick.Time) { c.fin, c.hasWork = true, true }
 
-// Abort implements iwarp.Transport: RST.
+// Abort implements iwarp.Transport. It sends RST.
 func (c *conn) Abort(tick.Time) {
 	c.resetOnClose()
 	c.worker.shard.Post(func() { c.end(tcp.CauseAborted) })

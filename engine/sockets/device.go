@@ -23,7 +23,7 @@ import (
 // Device is a device on kernel TCP sockets.
 type Device = core.Device
 
-// These types of both kinds of device are those that programs name.
+// Types of the configuration. They are here because programs cannot import package core.
 type (
 	// Options are the configuration that both kinds of device share.
 	Options = core.Options
@@ -57,7 +57,7 @@ type Driver struct {
 	ctx        context.Context
 	cancel     context.CancelFunc    // called by Close
 	Allows     func(netip.Addr) bool // reports whether listeners accept a peer; nil: all
-	// Dial makes a connected socket. It calls prepare with the socket before it connects.
+	// Dial makes a connected socket. It calls prepare with the socket before it connects, unless Config.Dial is set.
 	Dial func(ctx context.Context, local, remote netip.AddrPort, prepare func(fd int)) (net.Conn,
 		error)
 }
@@ -249,8 +249,8 @@ const acceptPause = 20 * time.Millisecond
 
 func (k *Driver) Describe() verbs.Transport { return verbs.Transport{Name: "kernel"} }
 
-// Footprint returns the bytes of the write buffer, an incomplete FPDU, and 64 KiB for a connection's state and FPDUs in
-// flight.
+// Footprint returns the memory of a connection in bytes: the write buffer, an incomplete FPDU, and 64 KiB for its state
+// and FPDUs in flight. A connection that is not accepted has only the buffer of a first read and its state.
 func (k *Driver) Footprint(accepted bool) int {
 	if !accepted {
 		return firstBlock + 64<<10

@@ -32,7 +32,7 @@ func TestKernelTransfer(t *testing.T) {
 		{name: "no markers", mpa: verbs.MPAConfig{Markers: verbs.MarkersOff}},
 		{name: "no CRC", mpa: verbs.MPAConfig{CRC: verbs.CRCOptional}},
 		{name: "revision 1", mpa: verbs.MPAConfig{Revision: startup.RevIETF}},
-		{name: "window of 1", window: 1}, // an FPDU in flight is still held
+		{name: "window of 1", window: 1}, // an incomplete FPDU is held nevertheless
 		{name: "EMSS of 1448", emss: 1448},
 		{name: "EMSS of 140", emss: 140},
 		{name: "EMSS of 100", emss: 100},
@@ -58,7 +58,7 @@ func TestKernelTransfer(t *testing.T) {
 	}
 }
 
-// TestLongFPDUs: two kernel-transport devices send FPDUs of 64 KiB to each other, and FPDUs of a segment to a device
+// TestLongFPDUs: two kernel-transport devices send FPDUs of 64 KiB to each other, and FPDUs of one segment to a device
 // that has an EMSS.
 func TestLongFPDUs(t *testing.T) {
 	const size = 1 << 20
@@ -285,7 +285,7 @@ func TestKernelStopsReading(t *testing.T) {
 	if _, err := peer.Write(make([]byte, many)); err != nil {
 		t.Fatal(err)
 	}
-	// turns of the loop, each of which could read
+	// Each AllocPD takes a turn of the worker's loop, which could read.
 	for range 1 << 12 {
 		pd, err := d.AllocPD()
 		if err != nil {
@@ -302,7 +302,7 @@ func TestKernelStopsReading(t *testing.T) {
 	}
 }
 
-// TestDialTriesPort dials from a port that is free, and from one that a socket has: then from any other.
+// TestDialTriesPort: Dial uses a TryPort that is free, and another port if a socket has the TryPort.
 func TestDialTriesPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -24,7 +24,7 @@ type poller struct {
 	tryWait func(fd uintptr) bool
 	tryOnce func(fd uintptr)
 	events  [64]unix.EpollEvent
-	n       int // events
+	n       int // number of events
 }
 
 func newPoller(ready func() bool) (*poller, error) {
@@ -32,7 +32,7 @@ func newPoller(ready func() bool) (*poller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // the runtime polls such files alone
+	if err := unix.SetNonblock(fd, true); err != nil { // the runtime polls only non-blocking files
 		unix.Close(fd)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}

@@ -5,8 +5,8 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// TestDeal: connections that arrive together are distributed to the workers in turn, and later ones to the worker with
-// the fewest.
+// TestLeastLoadedWorker: connections that arrive together are distributed to the workers in turn, and later ones to the
+// worker with the fewest.
 func TestLeastLoadedWorker(t *testing.T) {
 	k := &Driver{workers: []*worker{{}, {}, {}}}
 	for range 4 {

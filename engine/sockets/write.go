@@ -49,7 +49,7 @@ func (c *conn) transmit(now tick.Time) {
 	}
 }
 
-// fill freezes FPDUs that may be sent, up to the size of one write.
+// fill adds the FPDUs that may be sent to out, up to the size of one write.
 func (c *conn) fill() {
 	room, emss := firstBlock, c.EMSS() // for start-up frames
 	if c.iw.Params() != nil {
@@ -69,7 +69,8 @@ func (c *conn) fill() {
 	}
 }
 
-// onWritten is called when the kernel has taken n bytes. It retransmits from its own copy, so their memory is free.
+// onWritten is called when the kernel has taken n bytes. The kernel retransmits from its own copy, so the memory of
+// these bytes is free.
 func (c *conn) onWritten(n int) {
 	c.out.Discard(n)
 	c.snd = c.snd.Add(n)
