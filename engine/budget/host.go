@@ -10,25 +10,25 @@ import (
 	"syscall"
 )
 
-// OperatorDescriptors is the number of file descriptors reserved for the operator's sessions, in a process that may
-// have four times as many.
+// OperatorDescriptors is the number of file descriptors reserved for the operator's sessions, limited to a quarter of
+// those that the process may have.
 const OperatorDescriptors = 128
 
-// Descriptors are numbered from the lowest free one, so a number is a lower bound of the number in use. Code that takes
-// a descriptor on behalf of others closes it again if it is one of the last.
+// The kernel gives a new descriptor the lowest free number, so this number is a lower bound of the descriptors in use.
+// Code that opens a descriptor on behalf of others closes it again if its number is one of the last.
 
-// KeptForOperator reports whether a descriptor is one of the last of the process, which are reserved for the operator's
-// sessions, so that a flood of programs or peers cannot lock out the operator.
+// KeptForOperator reports whether a descriptor is reserved for the operator's sessions, so that a flood of programs or
+// peers cannot lock out the operator.
 func KeptForOperator(fd int) bool { return int64(fd) >= maxFiles()-operatorFiles() }
 
-// KeptForPrograms reports whether a descriptor is reserved for programs, so that a flood of connections cannot lock
-// them out.
+// KeptForPrograms reports whether a descriptor is reserved for programs or the operator, so that a flood of connections
+// cannot lock them out.
 func KeptForPrograms(fd int) bool {
 	n := maxFiles()
 	return int64(fd) >= n-n/reserve-operatorFiles()
 }
 
-// IsKept reports whether the descriptor of a connection is reserved for others.
+// IsKept reports whether kept, such as KeptForOperator, is true for the descriptor of a connection.
 func IsKept(c any, kept func(fd int) bool) (found bool) {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -68,8 +68,8 @@ func physicalMemory() uint64 {
 	return s.Totalram * uint64(s.Unit)
 }
 
-// groupMemory returns the lowest memory.max, in bytes, of the process's control group and its ancestors. root is the
-// root of the file system.
+// groupMemory returns the lowest memory.max, in bytes, of the process's control group and its ancestors. Without a
+// limit it returns math.MaxInt64. root is the root of the file system.
 func groupMemory(root string) uint64 {
 	least := uint64(math.MaxInt64)
 	f, err := os.Open(filepath.Join(root, "proc/self/cgroup"))

@@ -13,7 +13,7 @@ type idleAccounts[A any] struct{ list list.List }
 // idle is the place of an account in the list.
 type idle struct {
 	place *list.Element // nil if the account holds something
-	since tick.Time     // when it became idle
+	since tick.Time     // when it became idle, or was last refreshed
 }
 
 // update adds an account that holds nothing to the list, and removes one that holds something.

@@ -78,8 +78,9 @@ func (a Amounts) Needs() Amounts {
 	return a
 }
 
-// MaxMappings limits the mappings of all users together to five eighths of vm.max_map_count. At the kernel's limit the
-// daemon's heap cannot grow and the Go runtime ends the process, which a dozen users within their limits could cause.
+// MaxMappings limits the mappings of all users together to five eighths of the default of vm.max_map_count. At the
+// kernel's limit the daemon's heap cannot grow and the Go runtime ends the process, which a dozen users within their
+// limits could cause.
 const MaxMappings = 40 << 10
 
 // Shared resources are divided so that no user can take the share of others.

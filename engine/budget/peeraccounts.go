@@ -41,9 +41,9 @@ func (p *Peers) idleOf(c *peerAccount) *idleAccounts[peerAccount] {
 	return &p.idleNets
 }
 
-// find returns the account in which a is counted, and creates it if there is room: for a peer among those of its
-// network, for a network among all. Without room it returns the account of the network, or the common one. The returned
-// account may hold nothing and then is in the idle list.
+// find returns the account that counts the connections of a: that of the peer, which find creates if there is room.
+// Without room for a peer it returns the account of the network, and without room for a network the common account. The
+// returned account may hold nothing, and is then in an idle list.
 func (p *Peers) find(a netip.Addr, now tick.Time) *peerAccount {
 	p.sweep(now)
 	if c := p.accounts[PeerOf(a)]; c != nil {

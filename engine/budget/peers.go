@@ -64,7 +64,7 @@ func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 // Charge is one connection, charged to its peer's account. A nil Charge charges no account.
 type Charge struct {
 	p    *Peers
-	a    *peerAccount // the peer's, or its network's
+	a    *peerAccount // account of the peer, or of its network
 	at   stage
 	over bool
 }
@@ -170,7 +170,7 @@ func (p *Peers) EndHalfOpen(a netip.Addr, now tick.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range []netip.Prefix{PeerOf(Bare(a)), networkOf(Bare(a))} {
-		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // otherwise the account was created later
+		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else the account is younger
 			p.count(acc, halfOpen, -1, now)
 			return
 		}

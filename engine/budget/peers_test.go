@@ -11,7 +11,7 @@ import (
 
 const start = tick.Time(tick.Minute)
 
-// one is a single rule for all users.
+// one returns Peers with one rule for all addresses.
 func one(peer, network PeerLimits) *Peers {
 	return NewPeers(func(netip.Addr) PeerRule { return PeerRule{peer, network} })
 }

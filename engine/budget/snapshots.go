@@ -33,7 +33,7 @@ func (s *Snapshots) answered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting--; s.waiting == 0 {
-		s.body = nil // no other goroutine has the turn
+		s.body = nil // no program waits, so no goroutine has the turn
 	}
 }
 

@@ -46,7 +46,7 @@ func (h Holder) table() string {
 	return "the user a [[user]] table"
 }
 
-// Limits are the limits of one holder, for kinds with a key in [limits].
+// Limits are the limits of one holder. Of returns the limit of a kind that has a key in [limits].
 type Limits interface{ Of(Kind) int64 }
 
 // Users has the accounts of all users, tenants and the operator. Accounts that hold nothing are forgotten after
@@ -284,7 +284,7 @@ func (u *Users) updateIdle(a *Account) {
 	u.expire()
 }
 
-// expire forgets accounts that have been idle too long or exceed the list. It is called with mu held.
+// expire forgets idle accounts that are older than UserIdle or exceed MaxIdleUsers. It is called with mu held.
 func (u *Users) expire() {
 	now := u.now()
 	for a := u.idle.oldest(); a != nil; a = u.idle.oldest() {

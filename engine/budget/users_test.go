@@ -34,8 +34,8 @@ func fill(t *testing.T, a *Users, k Kind, users int) {
 	}
 }
 
-// TestEachKindIsBounded: each kind is limited for a user, by a key of [limits] or by a share of the total. No user can
-// take objects from the operator, or all objects from other users.
+// TestEachKindIsBounded: each kind is limited for a user, by a key of [limits] or by a share of the total. Users can
+// neither prevent the operator from creating objects, nor take all objects before another user comes.
 func TestEachKindIsBounded(t *testing.T) {
 	for k := range Kinds {
 		t.Run(k.String(), func(t *testing.T) {
