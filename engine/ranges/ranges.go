@@ -12,7 +12,7 @@ import (
 // Range is the numbers from First to Last.
 type Range struct{ First, Last uint64 }
 
-// Parse reads one number or range, of which none is above most.
+// Parse reads one number or range. ok is false if text is neither, or contains a number above most.
 func Parse(text string, most uint64) (r Range, ok bool) {
 	a, b, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -26,8 +26,8 @@ func Parse(text string, most uint64) (r Range, ok bool) {
 	return Range{first, last}, true
 }
 
-// Expand returns the numbers of a list in its order, none of them twice or above most; none for an empty
-// list. what names the numbered objects in the error.
+// Expand returns the numbers of a list in its order; none for an empty list. It fails if a number occurs twice or is
+// above most. what names the numbered objects in the error.
 func Expand(list, what string, most uint64) (numbers []int, err error) {
 	if list == "" {
 		return nil, nil
@@ -48,7 +48,7 @@ func Expand(list, what string, most uint64) (numbers []int, err error) {
 	return numbers, nil
 }
 
-// Contain reports whether a list has n. What is no number in it has none.
+// Contain reports whether a list has n. It ignores parts of the list that are neither a number nor a range.
 func Contain(list string, n uint64) bool {
 	for part := range strings.SplitSeq(list, ",") {
 		if r, ok := Parse(part, math.MaxUint64); ok && r.First <= n && n <= r.Last {
