@@ -40,7 +40,7 @@ func Join[T any](a, b T) T {
 	return a
 }
 
-// words returns the fields of *v.
+// words returns the memory of *v: all fields, including those of inner structs.
 func words[T any](v *T) []uint64 {
 	const size = unsafe.Sizeof(uint64(0))
 	return unsafe.Slice((*uint64)(unsafe.Pointer(v)), unsafe.Sizeof(*v)/size)
