@@ -10,7 +10,8 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// Card simulates an interface with its driver. It implements ntuple.Card from the bytes of the commands alone.
+// Card simulates an interface with its driver for tests of ntuple. Ioctl decodes the raw ethtool commands itself,
+// without the code under test.
 type Card struct {
 	Room       uint32                       // maximum number of rules
 	Special    bool                         // the driver chooses locations
@@ -18,11 +19,11 @@ type Card struct {
 	Fixed      bool                         // the RSS table cannot be changed
 	Never      bool                         // rules are not supported
 	Refuse     func(rule []byte) unix.Errno // refuses a rule, a struct ethtool_rxnfc
-	Killed     int                          // commands until all commands fail; 0: never
+	Killed     int                          // number of the first command that fails, as all later ones do; 0: none
 
-	Table    []uint32 // of RSS
-	On       bool     // n-tuple filters
-	Contexts map[uint32][]uint32
+	Table    []uint32            // RSS table
+	On       bool                // n-tuple filters are on
+	Contexts map[uint32][]uint32 // tables of the RSS contexts, by ID
 
 	name   string
 	rules  map[uint32][]byte // by location
@@ -57,7 +58,7 @@ func (f *Card) SetNTuple(on bool) error {
 	return f.life()
 }
 
-// life returns an error once the simulated process is killed.
+// life counts a command. It returns an error once the simulated process is killed.
 func (f *Card) life() error {
 	if f.Killed > 0 {
 		if f.Killed--; f.Killed == 0 {
