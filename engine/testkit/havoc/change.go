@@ -14,7 +14,8 @@ const longest = 1 << 14
 var edges = [...]uint64{0, 1, 7, 16, 64, 127, 128, 255, 256, 512, 1024, 4096, 32767, 32768,
 	65535, 65536, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1<<63 - 1, 1 << 63, 1<<64 - 1}
 
-// change returns a changed v; other is of another input. Neither is written to.
+// change returns a mutation of v, which may use parts of other, the same argument in another input. It writes to
+// neither.
 func change(r *rand.Rand, v, other reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	switch v.Kind() {
@@ -34,7 +35,7 @@ func change(r *rand.Rand, v, other reflect.Value) reflect.Value {
 	return c
 }
 
-// number returns a changed number; the setters of package reflect truncate it to the width of the type.
+// number returns a mutation of v. The setters of package reflect truncate it to the width of the type.
 func number(r *rand.Rand, v, other uint64) uint64 {
 	switch r.IntN(6) {
 	case 0:
@@ -73,7 +74,7 @@ func mutateBytes(r *rand.Rand, b, other []byte) []byte {
 			b = slices.Delete(b, at, at+n)
 		case 5:
 			b = b[:at]
-		case 6: // a copy of existing bytes, here or elsewhere
+		case 6: // insert a copy of existing bytes
 			b = slices.Insert(b, r.IntN(len(b)+1), slices.Clone(b[at:at+n])...)
 		case 7:
 			copy(b[r.IntN(len(b)):], slices.Clone(b[at:at+n]))

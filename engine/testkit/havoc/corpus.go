@@ -9,7 +9,7 @@ import (
 	"reflect"
 )
 
-// write writes an input where go test finds it, and returns the command to repeat it.
+// write writes an input where go test finds it, and returns the command that runs it again.
 func write(name string, args []reflect.Value) string {
 	text := encode(args)
 	dir := filepath.Join("testdata", "fuzz", name)

@@ -17,7 +17,8 @@ var (
 )
 
 // Fuzz is f.Fuzz(function). With -havoc, it also runs function with mutations of each input of the corpus, and writes
-// failing inputs below testdata/fuzz, like go test -fuzz. function must leave nothing in its *testing.T.
+// failing inputs below testdata/fuzz, like go test -fuzz. All executions for an input share one *testing.T, so function
+// must not register cleanups in it.
 func Fuzz(f *testing.F, function any) {
 	f.Helper()
 	if *each == 0 {
@@ -43,12 +44,13 @@ type havoc struct {
 	executions int
 }
 
-// input adds an input of the corpus: a *testing.T and the fuzz arguments.
+// input takes an input of the corpus: a *testing.T and the fuzz arguments. It runs the function with the input, then
+// with mutations of it.
 func (h *havoc) input(args []reflect.Value) []reflect.Value {
 	t := args[0].Interface().(*testing.T)
 	h.inputs = append(h.inputs, args[1:])
 	r := rand.New(rand.NewPCG(h.seed, uint64(len(h.inputs))))
-	h.callRandomly(t, args)
+	h.execute(t, args)
 	call := make([]reflect.Value, len(args))
 	for end := time.Now().Add(*each); time.Now().Before(end); {
 		for range 16 {
@@ -60,14 +62,14 @@ func (h *havoc) input(args []reflect.Value) []reflect.Value {
 					call[i+1] = change(r, v, other)
 				}
 			}
-			h.callRandomly(t, call)
+			h.execute(t, call)
 		}
 	}
 	return nil
 }
 
-// callRandomly runs the function once with a random mutation.
-func (h *havoc) callRandomly(t *testing.T, args []reflect.Value) {
+// execute runs the function once with args. If it fails, it writes args to the corpus.
+func (h *havoc) execute(t *testing.T, args []reflect.Value) {
 	h.executions++
 	whole := false
 	defer func() {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A failing input is found and written, and fails again when go test reads it.
+// TestFinds: a failing input is found and written, and fails again when go test reads it.
 func TestFinds(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "planted.test")
@@ -58,7 +58,7 @@ func TestFinds(t *testing.T) {
 	}
 }
 
-// A mutation leaves its inputs unchanged, terminates, and reaches everything near.
+// TestBytes: a mutation leaves its inputs unchanged, respects the maximum length, and can reach certain similar inputs.
 func TestBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	b, other := []byte{0, 0, 0}, []byte("other")
