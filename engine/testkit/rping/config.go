@@ -1,6 +1,6 @@
-// Package rping is an end of rdma-core's rping on this engine, for tests against rping itself. The client names a
-// buffer; the server reads it by RDMA Read and sends a go-ahead. The client names a second buffer; the server writes
-// the data there by RDMA Write and sends a go-ahead again.
+// Package rping implements both ends of rdma-core's program rping on this engine, for tests against rping itself. The
+// client names a buffer; the server reads it by RDMA Read and sends a go-ahead. The client names a second buffer; the
+// server writes the data there by RDMA Write and sends a go-ahead again.
 //
 //	client                                  server
 //	  Send {address, STag, size of source} ──►

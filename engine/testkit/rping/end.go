@@ -8,10 +8,10 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// errClosed is the end of the connection where no error caused it.
+// errClosed means that the connection was closed without an error.
 var errClosed = errors.New("RDMA_CM_EVENT_DISCONNECTED: the connection was closed")
 
-// slots are the receives of an end; the peer never has more than one Send under way.
+// slots is the number of receives of an end. The peer never has more than one Send under way.
 const slots = 2
 
 // end is one side of one connection.
@@ -21,13 +21,13 @@ type end struct {
 	ctrl verbs.MR // InfoLen bytes for each slot, and for the Send
 
 	inbox   []Info // Sends that arrived
-	done    [2]int // completions of Reads and Writes not waited for yet
+	done    [2]int // completed Writes and Reads for which complete has not waited yet
 	sends   int    // Sends not completed yet
-	writing bool   // a server's Write is not waited for yet
+	writing bool   // the server has not waited for its Write yet
 	sge     [1]verbs.SGE
 }
 
-// newEnd makes everything that a connection needs but its data buffers.
+// newEnd creates everything that a connection needs, except its data buffers.
 func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
 	// rping itself has one RDMA Read under way, in one direction.
 	ep, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{SharedCQ: true, QPConfig: verbs.QPConfig{
@@ -39,7 +39,7 @@ func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
 	e := &end{Endpoint: ep, cfg: cfg}
 	e.ctrl, err = e.Buffer((slots+1)*InfoLen, verbs.LocalWrite)
 	for i := 0; err == nil && i < slots; i++ {
-		err = e.handleReceive(i)
+		err = e.postReceive(i)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -47,12 +47,12 @@ func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
 	return e, nil
 }
 
-func (e *end) handleReceive(slot int) error {
+func (e *end) postReceive(slot int) error {
 	e.sge[0] = e.ctrl.SGE(slot*InfoLen, InfoLen)
 	return e.QP.PostRecv(&verbs.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
 }
 
-// postSend posts a Send that names mr's first n bytes; the zero Info is a go-ahead.
+// postSend posts a Send of i. The zero Info is a go-ahead.
 func (e *end) postSend(i Info) error {
 	if e.sends > 0 {
 		return errors.New("rping: the buffer of the last Send is in use")
@@ -115,7 +115,7 @@ func (e *end) complete(ctx context.Context, op verbs.WROp) error {
 	return nil
 }
 
-// step takes one completion.
+// step waits for one completion and handles it.
 func (e *end) step(ctx context.Context) error {
 	var c [1]verbs.Completion
 	if _, err := e.SendCQ.Wait(ctx, c[:]); err != nil {
@@ -141,14 +141,14 @@ func (e *end) received(c verbs.Completion) error {
 	if err != nil {
 		return err
 	}
-	if len(e.inbox) == slots { // each is answered before the next one: a peer that goes on would fill the memory
+	if len(e.inbox) == slots { // a peer that does not wait for an answer to each Send would fill the memory
 		return fmt.Errorf("the peer sent %d messages that were not asked for", slots)
 	}
 	e.inbox = append(e.inbox, i)
-	return e.handleReceive(int(c.ID))
+	return e.postReceive(int(c.ID))
 }
 
-// broken returns why a completion failed: errClosed after a close that nothing forced.
+// broken returns why a completion failed: errClosed after a graceful close.
 func (e *end) broken(c verbs.Completion) error {
 	if err := e.Cause(); err != nil {
 		return fmt.Errorf("%v of the %v: %w", c.Status, c.Op, err)

@@ -31,7 +31,7 @@ func ulpdus(t *testing.T, b []byte) (list [][]byte) {
 	return list
 }
 
-// messages joins the segments of one direction's messages, given the opcodes of interest.
+// messages joins the segments of the messages with an opcode, in one direction.
 func messages(list [][]byte, opcode byte) (out [][]byte) {
 	var m []byte
 	for _, u := range list {
@@ -50,7 +50,7 @@ func messages(list [][]byte, opcode byte) (out [][]byte) {
 	return out
 }
 
-// TestAgainstRping compares what we say with what rdma-core's rping said to another rping.
+// TestAgainstRping compares our messages and data with those that two rpings of rdma-core exchanged.
 func TestAgainstRping(t *testing.T) {
 	for _, name := range []string{"rping-ipv4-64", "rping-ipv4-4096", "rping-ipv6-64",
 		"rping-ipv4-65535"} {
@@ -118,7 +118,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("a changed byte: %v", err)
 	}
 	for n := range minSize {
-		Fill(make([]byte, n), 1) // no room is no panic
+		Fill(make([]byte, n), 1) // must not panic without room
 	}
 }
 
@@ -190,7 +190,7 @@ func TestBothSides(t *testing.T) {
 	}
 }
 
-// TestWrongPeers is about peers that do not speak rping.
+// TestWrongPeers: the server reports a peer that does not follow rping's protocol.
 func TestWrongPeers(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -65,7 +65,7 @@ func (e *end) pong(ctx context.Context, buf verbs.MR, source Info, n int) error 
 			source.Size, minSize, MaxSize)
 	}
 	size := int(source.Size)
-	if e.writing { // from the same memory
+	if e.writing { // the previous Write reads the memory that the Read changes
 		e.writing = false
 		if err := e.complete(ctx, verbs.WRWrite); err != nil {
 			return err

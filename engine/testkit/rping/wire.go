@@ -42,7 +42,7 @@ func (i Info) String() string {
 	return fmt.Sprintf("rkey %x addr %x len %d", i.STag, i.Addr, i.Size)
 }
 
-// The printable bytes that follow the text go round from 'A' to 'z', and begin one further in each iteration.
+// The text is followed by the bytes from 'A' to 'z', in rotation. Each iteration begins with the next of these bytes.
 const (
 	firstLetter = 'A'
 	letters     = 'z' - 'A' + 1
@@ -78,7 +78,7 @@ func compare(got []byte, n int) error {
 	return nil
 }
 
-// text returns the data up to its final zero.
+// text returns the data up to its first zero.
 func text(p []byte) []byte {
 	if i := bytes.IndexByte(p, 0); i >= 0 {
 		return p[:i]
