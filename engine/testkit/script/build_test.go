@@ -92,7 +92,8 @@ func packetOf(h *ip.Header, payload []byte) []byte {
 	return b
 }
 
-// fill sets acknowledgement, window and options. Unnamed fields get the negotiated values.
+// fill sets acknowledgement, window and options. Fields that p does not name get the values that the connection
+// implies.
 func (f *flow) fill(h *wire.Header, p *packet, ms int) error {
 	var err error
 	num := func(v value) int {

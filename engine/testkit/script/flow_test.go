@@ -36,14 +36,14 @@ type flow struct {
 	host, peer uint16 // ports
 	isn        seq.Num
 	hostISN    seq.Num
-	known      bool // hostISN
+	known      bool // hostISN is known
 	x          vars
 	win        int
-	peerShift  uint8 // as offered
+	peerShift  uint8 // window scale that the peer offered
 	hostShift  uint8
 	shifts     [2]bool // peer, host offered window scaling
 	stamps     [2]bool // peer, host sent timestamps with their SYN
-	lastTS     uint32  // of the host
+	lastTS     uint32  // last timestamp of the host
 	shrinks    bool    // the host is known to shrink its window when memory is short
 }
 
@@ -160,7 +160,8 @@ func pattern(start, n int) []byte {
 	return b
 }
 
-// checkPattern returns the first number whose byte is wrong.
+// checkPattern compares b with the bytes from number start on. If one is wrong, it returns the first such number and
+// false.
 func checkPattern(b []byte, start int) (int, bool) {
 	for i, v := range b {
 		if v != patternByte(start+i) {

@@ -177,7 +177,7 @@ type linux struct {
 
 func (h *linux) now() tick.Time { return tick.Time(time.Since(h.began)) }
 
-// slack allows for a clock of 4 ms and for a busy machine.
+// slack allows for a timer resolution of 4 ms and for a busy machine.
 func (h *linux) slack(d tick.Duration) (early, late tick.Duration) {
 	return 15*tick.Millisecond + d/20, 40*tick.Millisecond + d/4
 }
@@ -203,7 +203,7 @@ func (h *linux) collect() {
 	}
 }
 
-// waitFor collects until there is a packet or the time is reached.
+// waitFor collects packets until a time. With some it returns as soon as there is a packet.
 func (h *linux) waitFor(until tick.Time, some bool) {
 	for h.collect(); !some || len(h.out) == 0; h.collect() {
 		left := until.Sub(h.now())

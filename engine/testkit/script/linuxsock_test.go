@@ -94,7 +94,7 @@ func (h *linux) accept(flow int, peer netip.AddrPort) string {
 	return ""
 }
 
-// delay ends the quick acknowledgements of the start, if a script requires that.
+// delay ends the quick acknowledgements at the start of a connection, if the script requires that.
 func (h *linux) delay(fd int) {
 	if h.opt.DelayedAcks {
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)

@@ -27,7 +27,7 @@ type ours struct {
 	stk   *stack.Stack
 	cfg   tcp.Config
 	out   []sent
-	wait  []*end // accepted by the stack, not by the script
+	wait  []*end // accepted by the stack, not yet by the script
 	socks map[int]*end
 	limit int
 }
@@ -42,7 +42,7 @@ type end struct {
 	*bytestream.Stream
 	e     *stack.Endpoint
 	tuple tcp.Tuple
-	shown bool // its error
+	shown bool // its error was returned
 }
 
 const etherLen = 14
@@ -135,7 +135,7 @@ func (h *ours) settle() {
 	}
 }
 
-// pass advances the clock to the next event, at most to until. It reports whether there are more.
+// pass advances the clock to the next event, at most to until. It returns false if the clock has reached until.
 func (h *ours) pass(until tick.Time) bool {
 	h.settle()
 	end := h.start.Add(tick.Duration(until))

@@ -59,7 +59,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRunnerSees: a false statement in a script is reported, with the right line.
+// TestRunnerSees: a false statement in a script is reported, with its cause.
 func TestRunnerSees(t *testing.T) {
 	const open = "# RFC 1: x\nscript a\nlisten\n< S 0 mss 1000 sackok\n> S. 0 ack 1\n< . 1 ack " +
 		"1\naccept\n"

@@ -160,7 +160,7 @@ func (r *run) step(s *step) error {
 	return err
 }
 
-// act performs a step that does not concern the host's segments.
+// act performs a step that expects no segment of the host.
 func (r *run) act(s *step) error {
 	f := r.flow(s.flow)
 	switch s.verb {
@@ -299,7 +299,7 @@ func (r *run) expect(s *step) error {
 	}
 }
 
-// inject sends a segment that the runner created.
+// inject sends the segment that text describes.
 func (r *run) inject(f *flow, text string) error {
 	p, err := parsePacket(strings.Fields(text))
 	if err != nil {

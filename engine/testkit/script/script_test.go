@@ -111,7 +111,7 @@ func TestLinux(t *testing.T) {
 		len(todo)-differ, differ)
 }
 
-// judge compares a result with the step in the golden file.
+// judge reports whether a result is the one in the golden file, whose step is want. If not, it complains.
 func judge(complain func(string, ...any), s *script.Script, want string, err error) bool {
 	switch {
 	case settled(err, want):
@@ -131,8 +131,8 @@ func settled(err error, want string) bool {
 	return err == nil && want == "" || errors.As(err, &f) && f.Step == want
 }
 
-// runAll distributes the scripts over namespaces. Scripts whose result is not as listed run again one by one, unless
-// this test itself keeps the machine busy.
+// runAll distributes the scripts over namespaces. Scripts whose result is not as listed run again, in few namespaces at
+// a time, in case this test itself kept the machine busy.
 func runAll(t *testing.T, todo []*script.Script) []error {
 	_, known := golden(t)
 	results := make([]error, len(todo))

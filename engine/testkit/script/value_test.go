@@ -77,7 +77,7 @@ func (v value) String() string {
 	return strconv.Itoa(v.lo)
 }
 
-// span is a range of sequence numbers, such as 1:1001. Without a colon there is only an end.
+// span is a range of sequence numbers, such as 1:1001. Without a colon, start and end are equal.
 type span struct{ start, end value }
 
 func parseSpan(s string) (p span, err error) {
