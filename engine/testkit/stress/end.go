@@ -55,21 +55,21 @@ type op struct {
 }
 
 // end is one end of a connection. On one goroutine it posts random work requests and receives messages of the peer. It
-// knows every byte and completion that must result.
+// checks every resulting byte and completion.
 type end struct {
 	*verbstest.End
 	key    uint64
 	rnd    *rand.Rand
 	peer   *end
 	target []byte
-	door   verbs.MR // the target
+	door   verbs.MR // region of the target
 	shut   bool     // door is closed
 	calm   bool     // nothing may fail
 
-	ops            int          // operations still to post, including
-	sends          int          // Sends
+	ops            int          // operations still to post
+	sends          int          // Sends among them
 	total          int          // Sends in all
-	asked          atomic.Int64 // receives available to the peer
+	asked          atomic.Int64 // posted receives that no Send of the peer uses yet
 	sent           int
 	came           int // Sends received
 	free           []int
@@ -100,7 +100,7 @@ func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error)
 	return e, e.receives(recvs/2, 0)
 }
 
-// receives posts some receives now and then.
+// receives posts n receives, with a pause before each.
 func (e *end) receives(n int, pause time.Duration) (err error) {
 	for range n {
 		time.Sleep(pause)
@@ -124,7 +124,7 @@ func (e *end) receive() error {
 
 func recvPiece(n uint64) int { return recvAt + int(n%recvs)*recvSize }
 
-// runOperations posts and polls until all is done or something fails, which is an error only if e is calm.
+// runOperations posts and polls until all is done or the connection fails, which is an error only if e is calm.
 func (e *end) runOperations(ctx context.Context) error {
 	var got [8]verbs.Completion
 	for e.ops > 0 || len(e.out) > 0 || e.came < e.peer.total {
@@ -164,7 +164,7 @@ func (e *end) unlessCalm(what string, err error) error {
 		what, err, e.ops, len(e.out), e.came, e.peer.total, e.QP.Err(), i, infoErr)
 }
 
-// wait is Wait, but only briefly while the peer has no receive for us.
+// wait is CQ.Wait, but waits only briefly while e can post again as soon as the peer has a receive.
 func (e *end) wait(ctx context.Context, got []verbs.Completion) (int, error) {
 	if e.ops == 0 || len(e.out) > 0 {
 		return e.CQ.Wait(ctx, got)
@@ -196,7 +196,7 @@ func (e *end) post() error {
 	return nil
 }
 
-// postOne posts one operation; false: another must complete first.
+// postOne posts one operation. posted is false if it must wait for a completion or a receive of the peer.
 func (e *end) postOne() (posted bool, err error) {
 	k := e.rnd.IntN(4)
 	switch sending := e.sends > 0 && (k == 0 || e.sends == e.ops); {

@@ -60,7 +60,7 @@ func newPair(c *Config, n int) *pair {
 		p.damage = damage{harm(p.rnd.IntN(int(harms))), p.rnd.IntN(2) == 0,
 			p.rnd.IntN(1 << p.rnd.IntN(20))}
 	}
-	if c.Loopback && p.fate == disconnect { // memory that is lent to the kernel when its owner has it back
+	if c.Loopback && p.fate == disconnect { // its memory is lent to the kernel when Disconnect returns it to its owner
 		p.damage = damage{harm: pause, at: p.rnd.IntN(30_000)}
 	}
 	p.relayed = c.Loopback && (p.harm != noHarm || p.rnd.IntN(2) == 0)
@@ -125,7 +125,7 @@ func (p *pair) plan() {
 	}
 }
 
-// deregister closes the target, or later if the peer is reading it.
+// deregister closes the target. While the peer is reading it, it tries again after each operation.
 func (e *end) deregister() error {
 	e.actErr = e.door.Close()
 	switch {
@@ -201,7 +201,7 @@ func (p *pair) meanwhile(l verbs.Listener, cancel func()) *time.Timer {
 	})
 }
 
-// errNot is for a connection that must not be established.
+// errNot is the error of accept for a request that it does not accept.
 var errNot = errors.New("not accepted")
 
 func (p *pair) accept(ctx context.Context, l verbs.Listener) error {
@@ -219,9 +219,9 @@ func (p *pair) accept(ctx context.Context, l verbs.Listener) error {
 	return r.Accept(ctx, p.b.QP, nil)
 }
 
-// unlessOver returns err if the devices stay open.
+// unlessOver returns err, unless the close of a device explains it.
 func (p *pair) unlessOver(what string, err error) error {
-	over := errors.Is(err, net.ErrClosed) || errors.Is(err, verbs.ErrBusy) // by what a closed worker has
+	over := errors.Is(err, net.ErrClosed) || errors.Is(err, verbs.ErrBusy) // busy with objects of a closed worker
 	if err == nil || p.closes() && over {
 		return nil
 	}

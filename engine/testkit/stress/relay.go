@@ -52,14 +52,14 @@ func (h harm) String() string {
 		"stall", "pause"}[h]
 }
 
-// damage is the place where a relay does harm.
+// damage is a harm and the place where a relay does it.
 type damage struct {
 	harm
 	back bool // in the direction from the listener
 	at   int  // number of preceding bytes in that direction
 }
 
-// corrupts reports whether the CRC is needed.
+// corrupts reports whether bytes are changed, which only the CRC detects.
 func (d damage) corrupts() bool { return d.harm == flip || d.harm == insert || d.harm == leave }
 
 func (d damage) String() string {
@@ -119,7 +119,7 @@ func (r *relay) accept() {
 	}
 }
 
-// keep registers sockets to be closed by close.
+// keep registers sockets to be closed by close. After close it closes them and returns false.
 func (r *relay) keep(socks ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +179,7 @@ func (r *relay) pass(to, from *net.TCPConn, d damage, rnd *rand.Rand) {
 	}
 }
 
-// goesOn waits if h requires it; it returns false at the end of the relay.
+// goesOn waits if h requires it. It returns false if the relay was closed.
 func (r *relay) goesOn(h harm) bool {
 	var after <-chan time.Time
 	switch h {
@@ -197,7 +197,7 @@ func (r *relay) goesOn(h harm) bool {
 	}
 }
 
-// hurt does the harm h between two bytes. It returns false when the relay must end.
+// hurt does the harm h between two bytes. It returns false if nothing may follow in this direction.
 func hurt(to, from *net.TCPConn, h harm, rnd *rand.Rand) bool {
 	switch h {
 	case reset:

@@ -54,7 +54,7 @@ func Run(c Config) error {
 	}
 	if c.closes() {
 		rnd := rand.New(rand.NewPCG(c.Seed, ^uint64(0)))
-		time.Sleep(time.Duration(rnd.IntN(int(200 * time.Millisecond)))) // likely, they are busy
+		time.Sleep(time.Duration(rnd.IntN(int(200 * time.Millisecond)))) // the devices are probably busy then
 		if e := c.Close(); e != nil {
 			err = errors.Join(err, fmt.Errorf("closing a device: %w", e))
 		}
