@@ -37,7 +37,7 @@ type contract struct {
 	at   netip.AddrPort
 }
 
-// is checks that err is all of want.
+// is checks that err matches every error in want.
 func (c *contract) is(call string, err error, want ...error) {
 	c.Helper()
 	for _, w := range want {
@@ -109,7 +109,7 @@ func (c *contract) objects() {
 	c.is("ParseRemoteMR", err, verbs.ErrRemoteMR)
 }
 
-// connections fails to establish one in every way.
+// connections fails to establish a connection in each way.
 func (c *contract) connections() {
 	e := New(c, c.a, 4096)
 	l := c.listen()
@@ -255,7 +255,7 @@ func (c *contract) closed() {
 		_, err := idle.CQ.Wait(c.ctx, make([]verbs.Completion, 1))
 		waiting <- err
 	}()
-	time.Sleep(10 * time.Millisecond) // likely, they wait
+	time.Sleep(10 * time.Millisecond) // probably they wait then
 	if err := errors.Join(c.b.Close(), c.b.Close()); err != nil {
 		c.Error(err)
 	}

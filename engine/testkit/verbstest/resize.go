@@ -22,7 +22,7 @@ func (c *contract) resize() {
 				c.Fatal(err)
 			}
 		}
-		if _, err := b.QP.Info(); err != nil { // the receives are there
+		if _, err := b.QP.Info(); err != nil { // after this call the receives are posted
 			c.Fatal(err)
 		}
 		for i := range window {

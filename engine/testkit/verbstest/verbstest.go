@@ -60,7 +60,7 @@ func (e *End) Dial(ctx context.Context, at netip.AddrPort) (peer verbs.RemoteMR,
 	return e.RemoteMR()
 }
 
-// Next waits for a completion, which must be successful.
+// Next waits for a completion. It fails if the completion did.
 func (e *End) Next(ctx context.Context) (verbs.Completion, error) {
 	c, err := verbs.WaitOne(ctx, e.CQ)
 	if err != nil {
@@ -76,7 +76,7 @@ func (e *End) Do(ctx context.Context, wr verbs.SendWR) error {
 	return err
 }
 
-// Pattern is the content that WriteAndRead leaves in the first n bytes of the peer's region.
+// Pattern returns the content that WriteAndRead leaves in the first n bytes of the peer's region.
 func Pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

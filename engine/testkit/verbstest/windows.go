@@ -40,7 +40,7 @@ func (c *contract) windows() {
 	if err := b.QP.PostRecv(&verbs.RecvWR{}); err != nil {
 		c.Fatal(err)
 	}
-	if _, err := b.QP.Info(); err != nil { // the receive is there
+	if _, err := b.QP.Info(); err != nil { // after this call the receive is posted
 		c.Fatal(err)
 	}
 	a.Post(verbs.SendWR{Op: verbs.WRSendInv, Invalidate: bind.RemoteSTag})
