@@ -21,7 +21,7 @@ import (
 	"xwarp/engine/version"
 )
 
-// hangUp reloads the configuration.
+// hangUp is the signal that reloads the configuration.
 const hangUp = syscall.SIGHUP
 
 // Exit statuses. systemd does not restart the daemon after exitConfig and exitUnconfirmed.

@@ -13,7 +13,7 @@ const maxAncestors = 32
 
 // operatorSession returns the local address of the SSH session in which a process was started by hand, or the zero Addr
 // if there is none. It reads SSH_CONNECTION from the environment of the process or of its nearest ancestor that has it,
-// since sudo removes the variable. proc is /proc.
+// since sudo removes the variable. proc is the path of /proc.
 func operatorSession(proc string, pid int) netip.Addr {
 	for range maxAncestors {
 		dir := filepath.Join(proc, strconv.Itoa(pid))
@@ -30,7 +30,8 @@ func operatorSession(proc string, pid int) netip.Addr {
 	return netip.Addr{}
 }
 
-// serverAddress returns the server address in SSH_CONNECTION: client address and port, server address and port.
+// serverAddress returns the server's address in SSH_CONNECTION, which has the address and port of the client, then
+// those of the server.
 func serverAddress(text string) netip.Addr {
 	words := strings.Fields(text)
 	if len(words) != 4 {

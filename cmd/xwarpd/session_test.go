@@ -43,7 +43,8 @@ func TestOperatorSession(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedStatus checks for a status after which systemd does not restart the unit.
+// TestUnconfirmedStatus: a daemon that is not confirmed in time ends with a status after which systemd does not restart
+// it.
 func TestUnconfirmedStatus(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "xwarp.toml")

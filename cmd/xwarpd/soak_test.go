@@ -43,7 +43,7 @@ type soak struct {
 	over         chan struct{}
 
 	mu                    sync.Mutex
-	again                 map[string]int // why connections ended, digits left out
+	again                 map[string]int // number of times that connections ended, by cause without digits
 	kills, flaps, reloads int
 }
 
@@ -56,20 +56,20 @@ type soakProgram struct {
 	do    func(func() error) error
 	args  func(life string) []string
 	p     *process
-	ends  chan error // of the life that is on
+	ends  chan error // receives the end of the current incarnation
 
 	mu        sync.Mutex
 	killed    bool
 	byteCount int
 	progress  map[string]time.Time // of each task
-	longest   time.Duration        // without progress
+	longest   time.Duration        // longest time without progress
 }
 
 // Users of the programs, without privileges.
 const userA, userB = 65534, 65533
 
-// longestPause is the longest time without progress of a task. It includes a kill, a link flap, and a corrupted length
-// field with no data behind it, which costs fpduTimeout.
+// longestPause is the maximum time that a task may make no progress. It includes a kill, a link flap, and a corrupted
+// length field with no data behind it, which costs fpduTimeout.
 const (
 	longestPause = time.Minute
 	fpduTimeout  = 20 * time.Second
@@ -160,7 +160,7 @@ func (s *soak) open() {
 		}})
 }
 
-// start starts the processes that are not killed.
+// start starts a process that the soak does not kill.
 func (s *soak) start(do func(func() error) error, role string, args ...string) *process {
 	s.Helper()
 	p, err := begin(do, s.exe, 0, s.Output(), role, args...)
@@ -184,7 +184,7 @@ func (s *soak) operator() (dev *client.Device) {
 	return nil
 }
 
-// configure writes one of the configurations that reloads switch between.
+// configure writes configuration n of those that reloads switch between.
 func (s *soak) configure(n int) {
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\nconfirm = \"0s\"\n"+
 		"log_level = \"warn\"\n[[interface]]\nname = \"eth0\"\n[mpa]\nmarkers = %v\n"+
@@ -234,7 +234,7 @@ func (s *soak) disturb(n int) {
 	}
 }
 
-// weather is the state of the path for some seconds.
+// weather returns random impairments of the path, for the next seconds.
 func weather() impair.Config {
 	some := func(most float64) float64 { return most * rand.Float64() * float64(rand.IntN(2)) }
 	return impair.Config{Loss: some(0.02), Reorder: some(0.05), Duplicate: some(0.02),
@@ -285,7 +285,7 @@ func (s *soak) heard(p *soakProgram, line string) {
 		var task string
 		var ops, byteCount int
 		if n, _ := fmt.Sscan(rest, &task, &ops, &byteCount); n != 3 {
-			return // killed in the middle of it
+			return // the program was killed in the middle of the line
 		}
 		p.mu.Lock()
 		p.byteCount += byteCount
@@ -305,7 +305,7 @@ func (s *soak) heard(p *soakProgram, line string) {
 	}
 }
 
-// check fails a program with a task that makes no progress.
+// check fails the soak if a task of p makes no progress.
 func (p *soakProgram) check(s *soak) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

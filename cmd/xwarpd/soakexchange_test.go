@@ -17,12 +17,12 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// wrongError is the only kind of error that ends a soak: corrupted data.
+// wrongError is the error of corrupted data.
 type wrongError struct{ what string }
 
 func (e *wrongError) Error() string { return "wrong: " + e.what }
 
-// isWrong reports errors that no link, peer or kill explains.
+// isWrong reports whether err ends the soak, because no link, peer or kill explains it.
 func isWrong(err error) bool {
 	return errors.As(err, new(*wrongError)) || errors.Is(err, client.ErrDaemonGone)
 }
@@ -41,7 +41,7 @@ func same(what string, got, want []byte) error {
 		len(got), len(want), i)}
 }
 
-// noise fills b with unique bytes.
+// noise fills b with random bytes, different ones in each call.
 func noise(b []byte) {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], rand.Uint64())
@@ -49,7 +49,7 @@ func noise(b []byte) {
 	rand.NewChaCha8(seed).Read(b)
 }
 
-// Memory layout of either end: data to write, read back or send; space for messages; one word.
+// Memory layout of either end: bulk bytes to write, bulk bytes to read back, two messages, and a word for atomics.
 const (
 	bulk    = 256 << 10
 	message = 32 << 10
@@ -195,7 +195,7 @@ func sendBack(e *verbstest.End) (int, error) {
 		message)}}); err != nil {
 		return 0, err
 	}
-	if _, err := e.QP.Info(); err != nil { // a daemon has the receive
+	if _, err := e.QP.Info(); err != nil { // after this call, a daemon has the receive
 		return 0, err
 	}
 	if err := e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend, Flags: verbs.Signaled,
@@ -223,7 +223,8 @@ func sendBack(e *verbstest.End) (int, error) {
 	return 2 * n, same("sent back", in[:n], out)
 }
 
-// atomics increments a word of the peer's region that no other connection uses.
+// atomics increments a word of the peer's region twice, and checks the returned values. No other connection uses the
+// word.
 func atomics(e *verbstest.End, peer verbs.RemoteMR, word uint64) error {
 	for i, wr := range []verbs.SendWR{{Op: verbs.WRFetchAdd, Data: 1},
 		{Op: verbs.WRCmpSwap, Compare: word + 1, CompareMask: ^uint64(0), Data: word + 2,

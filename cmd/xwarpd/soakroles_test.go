@@ -27,7 +27,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// roleEnv is the environment variable that makes the test binary run another role. Its arguments are in argsEnv.
+// roleEnv is the environment variable that makes the test binary run another role. The arguments of the role are in
+// argsEnv. The length of an argument stands for a number.
 const (
 	roleEnv = "XWARP_TEST_ROLE"
 	argsEnv = "XWARP_TEST_ARGS"
@@ -68,7 +69,7 @@ func begin(do func(func() error) error, exe string, uid uint32, log io.Writer, r
 		p.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
 	}
 	p.Stderr = log
-	if _, err := p.StdinPipe(); err != nil { // which ends with the test, and the process with it
+	if _, err := p.StdinPipe(); err != nil { // the pipe ends with the test, and ends the process
 		return nil, err
 	}
 	out, err := p.StdoutPipe()
@@ -76,10 +77,10 @@ func begin(do func(func() error) error, exe string, uid uint32, log io.Writer, r
 		return nil, err
 	}
 	p.out = bufio.NewScanner(out)
-	return p, do(p.Start) // a child begins where the thread is that forks
+	return p, do(p.Start) // a child starts in the namespace of the thread that forks
 }
 
-// publicExe is a copy of the test binary that every user can execute.
+// publicExe returns the path of a copy of the test binary that every user can execute.
 func publicExe(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/exe")
@@ -93,7 +94,7 @@ func publicExe(t *testing.T) string {
 	return path
 }
 
-// publicDir is a directory that every user can enter.
+// publicDir returns a new directory that every user can enter.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xwarpd-soak")
@@ -142,7 +143,7 @@ func xwarpdRole(args []string) error {
 	return nil
 }
 
-// Ports of the far host: for verbs, and the first port for transfers, of its engine and of its kernel.
+// Ports of the far host, over its engine (XDP) and over its kernel: for verbs, and the first of several for transfers.
 const (
 	farXDP, farKernel   = 7201, 7202
 	copyXDP, copyKernel = 7300, 7400

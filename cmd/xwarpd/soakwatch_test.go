@@ -18,11 +18,11 @@ import (
 // quantity is a resource of a process that must not grow.
 type quantity struct {
 	name     string
-	relative float64 // what the last quarter's median may be above that of the second, as a fraction of it
-	absolute float64 // and beyond that
+	relative float64 // allowed growth from the median of the second quarter to that of the last, as a fraction
+	absolute float64 // allowed growth beyond that
 }
 
-// The allowances cover the programs that happen to run: a garbage collection, another session or connection.
+// The allowances cover differences by chance: a garbage collection, another session or connection.
 var quantities = []quantity{
 	{"rss MiB", 0.10, 4}, {"heap MiB", 0.20, 4}, {"descriptors", 0, 12}, {"threads", 0, 3},
 	{"goroutines", 0, 12}, {"sessions", 0, 1},
