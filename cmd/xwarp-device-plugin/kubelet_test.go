@@ -28,7 +28,7 @@ type kubelet struct {
 	end   context.CancelFunc
 }
 
-// startKubelet removes all sockets of its directory, as a starting kubelet does.
+// startKubelet starts a kubelet. It removes all sockets of its directory, as the real kubelet does.
 func startKubelet(t *testing.T, dir string) *kubelet {
 	t.Helper()
 	old, _ := filepath.Glob(filepath.Join(dir, "*.sock"))

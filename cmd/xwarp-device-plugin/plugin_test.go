@@ -95,7 +95,7 @@ func (n *node) plugin(socket string) {
 // Unprivileged containers get a socket each and can use it. Restarts of the daemon and of the kubelet are handled.
 func TestPlugin(t *testing.T) {
 	n := newNode(t)
-	n.plugin(n.socket) // before anybody else
+	n.plugin(n.socket) // before the kubelet and the daemon
 	k := startKubelet(t, n.kubelet)
 	k.plugin()
 	k.until(0, v1beta1.Unhealthy)
@@ -140,7 +140,7 @@ func TestPlugin(t *testing.T) {
 	k = startKubelet(t, n.kubelet)
 	k.plugin()
 	k.until(7, v1beta1.Healthy)
-	if err := os.Remove(filepath.Join(n.kubelet, endpoint)); err != nil { // what a kubelet does that started in between
+	if err := os.Remove(filepath.Join(n.kubelet, endpoint)); err != nil { // as a kubelet does that restarts unnoticed
 		t.Fatal(err)
 	}
 	k.plugin()
@@ -163,7 +163,8 @@ func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) 
 			return err
 		}
 		held = append(held, d)
-		other := control.TenantPath(n.tenants, "tenant-4") // this test's container has the host's files
+		// It is visible only because the containers of this test have the host's files.
+		other := control.TenantPath(n.tenants, "tenant-4")
 		if _, err := client.Open(other); !errors.Is(err, unix.EACCES) {
 			return fmt.Errorf("the socket of another tenant: %w", err)
 		}
@@ -226,8 +227,8 @@ func full(err error) error {
 	return nil
 }
 
-// inContainer calls f on a thread with the mounts of a container, in its own mount namespace, as a user without
-// capabilities (except for root).
+// inContainer calls f on a thread with the mounts of a container, in its own mount namespace, as the user uid. Only
+// root keeps its capabilities.
 func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, uid int,
 	f func(socket string) error) {
 	t.Helper()
