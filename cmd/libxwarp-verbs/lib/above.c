@@ -26,9 +26,8 @@ void xw_on_lost(struct session *s) { xw_qps_lost(s); }
 
 void xw_on_orphaned(struct session *s)
 {
-	pthread_mutex_lock(&s->lock);
-	for (struct context *x = s->contexts; x; x = x->next)
-		xw_async(x, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
-	pthread_mutex_unlock(&s->lock);
+	LOCKED(&s->lock)
+		for (struct context *x = s->contexts; x; x = x->next)
+			xw_async(x, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
 	xw_cm_gone(s);
 }

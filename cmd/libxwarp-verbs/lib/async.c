@@ -9,10 +9,10 @@ void xw_async(struct context *c, struct ibv_async_event *e)
 	if (!a)
 		return;
 	a->event = *e;
-	pthread_mutex_lock(&c->v.context.mutex);
-	*c->tail = a;
-	c->tail = &a->next;
-	pthread_mutex_unlock(&c->v.context.mutex);
+	LOCKED(&c->v.context.mutex) {
+		*c->tail = a;
+		c->tail = &a->next;
+	}
 	(void)!write(c->v.context.async_fd, &one, sizeof one);
 }
 
@@ -55,16 +55,13 @@ static struct async *take(struct context *c)
 {
 	struct account account;
 
-	pthread_mutex_lock(&c->v.context.mutex);
+	GUARD(&c->v.context.mutex);
 	struct async *a = c->events;
 	if (a && !(c->events = a->next))
 		c->tail = &c->events;
-	if (a && account_of(&a->event, &account)) {
-		pthread_mutex_lock(account.lock);
-		(*account.delivered)++;
-		pthread_mutex_unlock(account.lock);
-	}
-	pthread_mutex_unlock(&c->v.context.mutex);
+	if (a && account_of(&a->event, &account))
+		LOCKED(account.lock)
+			(*account.delivered)++;
 	return a;
 }
 
@@ -88,10 +85,9 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 	if (!account_of(event, &a))
 		return;
-	pthread_mutex_lock(a.lock);
+	GUARD(a.lock);
 	(*a.acked)++;
 	pthread_cond_signal(a.changed);
-	pthread_mutex_unlock(a.lock);
 }
 
 void xw_async_end(struct ibv_context *context, struct ibv_async_event *e)
@@ -102,19 +98,18 @@ void xw_async_end(struct ibv_context *context, struct ibv_async_event *e)
 
 	if (!account_of(e, &account))
 		return;
-	pthread_mutex_lock(&context->mutex);
-	for (p = &c->events; (a = *p);)
-		if (account_of(&a->event, &other) && other.lock == account.lock) {
-			*p = a->next;
-			xw_uncount(context->async_fd, false); /* a reader that has taken it finds no event */
-			free(a);
-		} else {
-			p = &a->next;
-		}
-	c->tail = p;
-	pthread_mutex_unlock(&context->mutex);
-	pthread_mutex_lock(account.lock);
+	LOCKED(&context->mutex) {
+		for (p = &c->events; (a = *p);)
+			if (account_of(&a->event, &other) && other.lock == account.lock) {
+				*p = a->next;
+				xw_uncount(context->async_fd, false); /* a reader that has taken it finds no event */
+				free(a);
+			} else {
+				p = &a->next;
+			}
+		c->tail = p;
+	}
+	GUARD(account.lock);
 	while (*account.acked != *account.delivered)
 		pthread_cond_wait(account.changed, account.lock);
-	pthread_mutex_unlock(account.lock);
 }

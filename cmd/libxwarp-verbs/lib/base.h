@@ -86,6 +86,22 @@ static inline void *xw_mremap(void *addr, size_t n, size_t new_n, int flags, voi
 
 static inline int xw_madvise(void *addr, size_t n, int advice) { return (int)syscall(SYS_madvise, addr, n, advice); }
 
+static inline pthread_mutex_t *xw_hold(pthread_mutex_t *m)
+{
+	pthread_mutex_lock(m);
+	return m;
+}
+
+static inline void xw_release(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
+
+/* GUARD holds a mutex until the end of the enclosing block, LOCKED during the statement or block that follows it. */
+#define GUARD(mutex) GUARD_AT(mutex, __LINE__)
+#define GUARD_AT(mutex, line) GUARD_AS(mutex, line)
+#define GUARD_AS(mutex, line) pthread_mutex_t *held_##line __attribute__((cleanup(xw_release), unused)) = xw_hold(mutex)
+#define LOCKED(mutex)                                                                                        \
+	for (pthread_mutex_t *held __attribute__((cleanup(xw_release))) = xw_hold(mutex), *now = held; now;  \
+	     now = NULL)
+
 /* xw_uncount takes one from an eventfd that counts the entries of a list, and reports whether it was above 0. It may
  * wait for that. */
 bool xw_uncount(int fd, bool wait);

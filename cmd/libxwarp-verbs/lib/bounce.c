@@ -69,7 +69,7 @@ void *xw_bounce_copy(const struct bounce *b) { return b->copy; }
 
 void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
 {
-	pthread_mutex_lock(&lock);
+	GUARD(&lock);
 	if (b->lkey == 0) {
 		b->next = bounces;
 		bounces = b;
@@ -77,7 +77,6 @@ void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
 	}
 	b->lkey = lkey;
 	b->iova = iova;
-	pthread_mutex_unlock(&lock);
 }
 
 /* xw_bounce_free accepts NULL. It unmaps the pages of the copy. */
@@ -87,14 +86,14 @@ void xw_bounce_free(struct bounce *b)
 
 	if (!b)
 		return;
-	pthread_mutex_lock(&lock);
-	for (p = &bounces; *p && *p != b; p = &(*p)->next)
-		;
-	if (*p) {
-		*p = b->next;
-		atomic_fetch_sub(&xw_bounces, 1);
+	LOCKED(&lock) {
+		for (p = &bounces; *p && *p != b; p = &(*p)->next)
+			;
+		if (*p) {
+			*p = b->next;
+			atomic_fetch_sub(&xw_bounces, 1);
+		}
 	}
-	pthread_mutex_unlock(&lock);
 	xw_munmap(b->pages, b->room);
 	free(b);
 }
@@ -180,10 +179,9 @@ int xw_bounce_send(const void *owner, uint8_t *slot)
 	struct note n = {.owner = owner, .send = true, .silent = !(slot[XW_SEND_FLAGS] & XW_WR_SIGNALED)};
 	uint8_t op = slot[XW_SEND_OP];
 	uint64_t at;
-	int error = 0;
 
 	read_list(&n, slot, slot[XW_SEND_PIECES], slot + XW_SEND_HEAD);
-	pthread_mutex_lock(&lock);
+	GUARD(&lock);
 	bool fetches = (op == XW_OP_READ || op == XW_OP_FETCH_ADD || op == XW_OP_CMP_SWAP) && bounced(&n);
 	for (uint32_t i = 0; i < n.n && !fetches; i++) {
 		const struct bounce *b = find(&n.list[i], &at);
@@ -192,23 +190,16 @@ int xw_bounce_send(const void *owner, uint8_t *slot)
 	}
 	if (!fetches)
 		n.n = 0; /* no data to copy back */
-	if (fetches || (silent && !n.silent))
-		error = mark(slot, slot + XW_SEND_FLAGS, &n);
-	pthread_mutex_unlock(&lock);
-	return error;
+	return fetches || (silent && !n.silent) ? mark(slot, slot + XW_SEND_FLAGS, &n) : 0;
 }
 
 int xw_bounce_recv(const void *owner, uint8_t *slot)
 {
 	struct note n = {.owner = owner};
-	int error = 0;
 
 	read_list(&n, slot, slot[XW_RECV_PIECES], slot + XW_RECV_HEAD);
-	pthread_mutex_lock(&lock);
-	if (bounced(&n))
-		error = mark(slot, slot + XW_RECV_FLAGS, &n);
-	pthread_mutex_unlock(&lock);
-	return error;
+	GUARD(&lock);
+	return bounced(&n) ? mark(slot, slot + XW_RECV_FLAGS, &n) : 0;
 }
 
 /* bring_back copies the first bytes of a request's data to the memory of the program. */
@@ -254,34 +245,29 @@ static struct note *note_of(const struct ibv_wc *wc)
 
 void xw_bounce_land(const struct ibv_wc *wc)
 {
-	struct note *n;
-
-	pthread_mutex_lock(&lock);
-	if ((n = note_of(wc)))
+	GUARD(&lock);
+	struct note *n = note_of(wc);
+	if (n)
 		land(n, wc);
-	pthread_mutex_unlock(&lock);
 }
 
 void xw_bounce_done(struct ibv_wc *wc)
 {
-	struct note *n;
-
-	pthread_mutex_lock(&lock);
-	if ((n = note_of(wc))) {
+	GUARD(&lock);
+	struct note *n = note_of(wc);
+	if (n) {
 		land(n, wc);
 		wc->wr_id = n->id;
 		drop(n);
 	}
-	pthread_mutex_unlock(&lock);
 }
 
 void xw_bounce_forget(const void *owner)
 {
-	pthread_mutex_lock(&lock);
+	GUARD(&lock);
 	for (uint32_t i = 0; i < n_notes; i++)
 		if (notes[i].owner == owner)
 			drop(&notes[i]);
-	pthread_mutex_unlock(&lock);
 }
 
 /* xw_bounce_forked leaves all bounce memory to the parent. */

@@ -118,16 +118,16 @@ static void settle(struct call *c, char *body, size_t n, int error)
 	c->done(c);
 }
 
+/* take_call removes a waiting call from the session, any one if id is 0. It returns NULL if there is none. */
 static struct call *take_call(struct session *s, uint64_t id)
 {
 	struct call **p, *c;
 
-	pthread_mutex_lock(&s->lock);
-	for (p = &s->calls; (c = *p) && c->id != id; p = &c->next)
+	GUARD(&s->lock);
+	for (p = &s->calls; (c = *p) && id && c->id != id; p = &c->next)
 		;
 	if (c)
 		*p = c->next;
-	pthread_mutex_unlock(&s->lock);
 	return c;
 }
 
@@ -158,22 +158,19 @@ static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int 
 static void end(struct session *s)
 {
 	struct call *c;
+	bool orphaned = false;
 
-	pthread_mutex_lock(&s->lock);
-	xw_on_lost(s);
-	s->dead = true;
-	int fd = s->fd;
-	s->fd = -1; /* before the number can be of another file: a forked child closes it */
-	shutdown(fd, SHUT_RDWR); /* a running daemon then ends the session and the channels of its queues */
-	close(fd); /* open contexts may keep the session for as long as the program runs */
-	bool orphaned = s->refs > 1; /* otherwise the last context was closed */
-	pthread_mutex_unlock(&s->lock);
-	while (pthread_mutex_lock(&s->lock), (c = s->calls) != NULL) {
-		s->calls = c->next;
-		pthread_mutex_unlock(&s->lock);
-		settle(c, NULL, 0, EIO);
+	LOCKED(&s->lock) {
+		xw_on_lost(s);
+		s->dead = true;
+		int fd = s->fd;
+		s->fd = -1; /* before the number can be of another file: a forked child closes it */
+		shutdown(fd, SHUT_RDWR); /* a running daemon then ends the session and the channels of its queues */
+		close(fd); /* open contexts may keep the session for as long as the program runs */
+		orphaned = s->refs > 1; /* otherwise the last context was closed */
 	}
-	pthread_mutex_unlock(&s->lock);
+	while ((c = take_call(s, 0)))
+		settle(c, NULL, 0, EIO);
 	if (orphaned)
 		xw_on_orphaned(s);
 }
@@ -209,51 +206,43 @@ void *xw_reader(void *arg)
 	return NULL;
 }
 
-/* forget_call fails a call unless the reader has settled it. The reader may have freed it. */
-static void forget_call(struct session *s, uint64_t id)
-{
-	struct call *c = take_call(s, id);
-
-	if (c)
-		settle(c, NULL, 0, EIO);
-}
-
-static void send_call(struct session *s, struct call *c, int fd, const char *op, const char *format, va_list ap)
+/* transmit_call registers a call and sends its request. It returns errno. */
+static int transmit_call(struct session *s, struct call *c, int fd, const char *format, va_list ap)
 {
 	char body[8192];
 	int n, args;
 
-	c->op = op;
-	c->n_files = 0;
-	c->body = NULL;
-	c->result = c->failure = (struct json){0};
-	pthread_mutex_lock(&s->lock);
-	if (s->dead) {
-		pthread_mutex_unlock(&s->lock);
-		settle(c, NULL, 0, EIO);
-		return;
-	}
-	uint64_t id = c->id = ++s->last;
+	GUARD(&s->lock);
+	if (s->dead)
+		return EIO;
+	c->id = ++s->last;
 	n = snprintf(body + XW_HEADER_LEN, sizeof body - XW_HEADER_LEN, "{\"id\":%llu,\"op\":\"%s\",\"args\":",
-		     (unsigned long long)c->id, op) + (int)XW_HEADER_LEN;
+		     (unsigned long long)c->id, c->op) + (int)XW_HEADER_LEN;
 	args = vsnprintf(body + n, sizeof body - (size_t)n - 1, format, ap);
-	if (args < 0 || (size_t)(n + args) + 2 > sizeof body) {
-		pthread_mutex_unlock(&s->lock);
-		settle(c, NULL, 0, EINVAL);
-		return;
-	}
+	if (args < 0 || (size_t)(n + args) + 2 > sizeof body)
+		return EINVAL;
 	n += args;
 	body[n++] = '}';
 	uint32_t length = (uint32_t)n - XW_HEADER_LEN;
 	uint8_t h[XW_HEADER_LEN] = {(uint8_t)length, (uint8_t)(length >> 8), (uint8_t)(length >> 16), 0,
 				    XW_KIND_REQUEST, fd >= 0};
 	memcpy(body, h, sizeof h);
+	if (!transmit(s->fd, body, (size_t)n, fd))
+		return EIO;
 	c->next = s->calls;
 	s->calls = c;
-	bool sent = transmit(s->fd, body, (size_t)n, fd);
-	pthread_mutex_unlock(&s->lock);
-	if (!sent)
-		forget_call(s, id);
+	return 0;
+}
+
+static void send_call(struct session *s, struct call *c, int fd, const char *op, const char *format, va_list ap)
+{
+	c->op = op;
+	c->n_files = 0;
+	c->body = NULL;
+	c->result = c->failure = (struct json){0};
+	int error = transmit_call(s, c, fd, format, ap);
+	if (error)
+		settle(c, NULL, 0, error);
 }
 
 void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)

@@ -26,11 +26,9 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ib)
 {
 	struct channel *ch = container_of(ib, struct channel, ib);
 
-	pthread_mutex_lock(&ch->lock);
-	int users = ib->refcnt;
-	pthread_mutex_unlock(&ch->lock);
-	if (users)
-		return EBUSY;
+	LOCKED(&ch->lock)
+		if (ib->refcnt)
+			return EBUSY;
 	close(ib->fd);
 	free(ch);
 	return 0;
@@ -62,28 +60,25 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, vo
 			return -1;
 		if (n == 0)
 			return xw_fail(EAGAIN);
-		pthread_mutex_lock(&ch->lock);
-		/* Another thread may have consumed the signal, or destroyed the queue, in the meantime. */
-		n = epoll_wait(ib->fd, &e, 1, 0);
-		struct cq *cq = e.data.ptr;
-		bool taken = n == 1 && signal_of(cq);
-		if (taken)
-			cq->delivered++;
-		pthread_mutex_unlock(&ch->lock);
-		if (n == 1 && !taken) /* the end shows here before the session notices it, or the queue is being destroyed */
-			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-		if (taken) {
-			*out = &cq->ib;
-			*cq_context = cq->ib.cq_context;
-			return 0;
+		LOCKED(&ch->lock) {
+			/* Another thread may have consumed the signal, or destroyed the queue, in the meantime. */
+			n = epoll_wait(ib->fd, &e, 1, 0);
+			struct cq *cq = e.data.ptr;
+			if (n == 1 && signal_of(cq)) {
+				cq->delivered++;
+				*out = &cq->ib;
+				*cq_context = cq->ib.cq_context;
+				return 0;
+			}
 		}
+		if (n == 1) /* the end shows here before the session notices it, or the queue is being destroyed */
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 }
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *ib, unsigned n)
 {
-	pthread_mutex_lock(&ib->mutex);
+	GUARD(&ib->mutex);
 	ib->comp_events_completed += n;
 	pthread_cond_signal(&ib->cond);
-	pthread_mutex_unlock(&ib->mutex);
 }

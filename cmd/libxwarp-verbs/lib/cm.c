@@ -83,14 +83,13 @@ EXPORT int rdma_get_cm_event(struct rdma_event_channel *cm, struct rdma_cm_event
 	do {
 		if (!xw_uncount(ch->count, !(fcntl(cm->fd, F_GETFL) & O_NONBLOCK)))
 			return -1;
-		pthread_mutex_lock(&xw_cm_lock);
+		GUARD(&xw_cm_lock);
 		e = ch->events;
 		if (e) {
 			if (!(ch->events = e->next))
 				ch->tail = &ch->events;
 			e->of->delivered++;
 		}
-		pthread_mutex_unlock(&xw_cm_lock);
 	} while (!e); /* the events were removed with their identifier */
 	*out = &e->cm;
 	return 0;
@@ -100,10 +99,10 @@ EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
 	struct event *e = container_of(event, struct event, cm);
 
-	pthread_mutex_lock(&xw_cm_lock);
-	e->of->acked++;
-	pthread_cond_broadcast(&xw_cm_changed);
-	pthread_mutex_unlock(&xw_cm_lock);
+	LOCKED(&xw_cm_lock) {
+		e->of->acked++;
+		pthread_cond_broadcast(&xw_cm_changed);
+	}
 	free(e);
 	return 0;
 }
@@ -154,16 +153,15 @@ struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdm
 EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out, void *context, enum rdma_port_space ps)
 {
 	bool sync = channel == NULL;
+	struct id *id;
 
 	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
 		return xw_fail(xw_refused("port spaces other than RDMA_PS_TCP (iWARP has no datagrams)"));
 	if (sync && !(channel = rdma_create_event_channel()))
 		return -1;
-	pthread_mutex_lock(&xw_cm_lock);
-	struct id *id = xw_id_new(channel, context, ps);
-	if (id)
-		id->peek.sync = sync;
-	pthread_mutex_unlock(&xw_cm_lock);
+	LOCKED(&xw_cm_lock)
+		if ((id = xw_id_new(channel, context, ps)))
+			id->peek.sync = sync;
 	if (!id) {
 		if (sync)
 			rdma_destroy_event_channel(channel);
@@ -180,6 +178,17 @@ static void unlist(struct id *id)
 	for (p = &ids; *p != id; p = &(*p)->next)
 		;
 	*p = id->next;
+}
+
+void xw_cm_settle(struct id *id)
+{
+	while (id->pending) {
+		pthread_mutex_unlock(&xw_cm_lock);
+		xw_cancel(id->s, &id->call);
+		pthread_mutex_lock(&xw_cm_lock);
+		if (id->pending)
+			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
+	}
 }
 
 /* quiet cancels the requests of an identifier and waits until no other thread uses it. The lock must be held. */
@@ -199,31 +208,26 @@ static void quiet(struct id *id)
 	if (asked)
 		xw_reject_async(s, id->request);
 	pthread_mutex_lock(&xw_cm_lock);
-	while (id->pending) {
-		pthread_mutex_unlock(&xw_cm_lock);
-		xw_cancel(s, &id->call);
-		pthread_mutex_lock(&xw_cm_lock);
-		if (id->pending)
-			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
-	}
+	xw_cm_settle(id);
 }
 
 EXPORT int rdma_destroy_id(struct rdma_cm_id *cm)
 {
 	struct id *id = xw_id(cm);
 	struct rdma_cm_event *last = cm->event;
+	struct event *list;
 
 	if (last) { /* of a synchronous call */
 		cm->event = NULL;
 		rdma_ack_cm_event(last);
 	}
-	pthread_mutex_lock(&xw_cm_lock);
-	quiet(id);
-	struct event *list = extract(id);
-	while (id->acked != id->delivered)
-		pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
-	unlist(id);
-	pthread_mutex_unlock(&xw_cm_lock);
+	LOCKED(&xw_cm_lock) {
+		quiet(id);
+		list = extract(id);
+		while (id->acked != id->delivered)
+			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
+		unlist(id);
+	}
 	while (list) {
 		struct event *e = list;
 		list = e->next;
@@ -250,17 +254,17 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel *cha
 		rdma_ack_cm_event(cm->event);
 		cm->event = NULL;
 	}
-	pthread_mutex_lock(&xw_cm_lock);
 	struct rdma_event_channel *old = id->peek.sync ? cm->channel : NULL;
-	struct event *list = extract(id);
-	cm->channel = channel;
-	id->peek.sync = sync;
-	while (list) {
-		struct event *e = list;
-		list = e->next;
-		append(channel, e);
+	LOCKED(&xw_cm_lock) {
+		struct event *list = extract(id);
+		cm->channel = channel;
+		id->peek.sync = sync;
+		while (list) {
+			struct event *e = list;
+			list = e->next;
+			append(channel, e);
+		}
 	}
-	pthread_mutex_unlock(&xw_cm_lock);
 	if (old)
 		rdma_destroy_event_channel(old);
 	return 0;
@@ -321,7 +325,7 @@ EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *cm) { return *xw_port(&cm->ro
 /* xw_cm_down handles the end of a connection. The daemon logs the cause; RDMA_CM_EVENT_DISCONNECTED has none. */
 void xw_cm_down(struct session *s, uint32_t qp)
 {
-	pthread_mutex_lock(&xw_cm_lock);
+	GUARD(&xw_cm_lock);
 	for (struct id *id = ids; id; id = id->next) {
 		if (id->s != s || id->qp != qp)
 			continue;
@@ -332,7 +336,6 @@ void xw_cm_down(struct session *s, uint32_t qp)
 			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
 		}
 	}
-	pthread_mutex_unlock(&xw_cm_lock);
 }
 
 /* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone or begins to stop, as the
@@ -340,7 +343,7 @@ void xw_cm_down(struct session *s, uint32_t qp)
  * daemon is back. */
 void xw_cm_gone(struct session *s)
 {
-	pthread_mutex_lock(&xw_cm_lock);
+	GUARD(&xw_cm_lock);
 	for (struct id *id = ids; id; id = id->next) {
 		xw_listeners_lost(id, s);
 		if (id->cm.verbs && xw_session(id->cm.verbs) == s && !id->removed) {
@@ -349,7 +352,6 @@ void xw_cm_gone(struct session *s)
 			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
 		}
 	}
-	pthread_mutex_unlock(&xw_cm_lock);
 }
 
 struct id *xw_lost_id(unsigned round)

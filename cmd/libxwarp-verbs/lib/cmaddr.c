@@ -94,7 +94,7 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 	struct ibv_context *found = NULL;
 	size_t at = 0;
 
-	pthread_mutex_lock(&contexts_lock);
+	GUARD(&contexts_lock);
 	for (size_t i = 0; i < sizeof contexts / sizeof *contexts && !found; i++) {
 		if (contexts[i] && xw_session(contexts[i])->dead)
 			contexts[i] = NULL; /* identifiers still use it although their daemon is gone */
@@ -105,7 +105,6 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 	}
 	if (!found)
 		found = contexts[at] = open_device(device);
-	pthread_mutex_unlock(&contexts_lock);
 	return found;
 }
 
@@ -206,7 +205,7 @@ static void resolved(struct call *c)
 {
 	struct id *id = c->owner;
 
-	pthread_mutex_lock(&xw_cm_lock);
+	GUARD(&xw_cm_lock);
 	if (id->state == CM_RESOLVING) { /* otherwise it is being destroyed */
 		id->state = c->error ? CM_BOUND : CM_ADDR;
 		xw_cm_post(id, &id->cm, c->error ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, -c->error, NULL);
@@ -214,7 +213,6 @@ static void resolved(struct call *c)
 	xw_call_end(c);
 	id->pending = false;
 	pthread_cond_broadcast(&xw_cm_changed);
-	pthread_mutex_unlock(&xw_cm_lock);
 }
 
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
@@ -248,17 +246,16 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 		error = xw_bind_device(id, (struct sockaddr *)local, true);
 	if (!error && *xw_port((struct sockaddr *)local) == 0)
 		choose_port(id);
-	pthread_mutex_lock(&xw_cm_lock);
-	if (error) {
-		xw_cm_post(id, cm, RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);
-	} else {
-		id->state = CM_RESOLVING;
-		id->s = xw_session(cm->verbs);
-		id->pending = true;
-		id->call.owner = id;
-		id->call.done = resolved;
-	}
-	pthread_mutex_unlock(&xw_cm_lock);
+	LOCKED(&xw_cm_lock)
+		if (error) {
+			xw_cm_post(id, cm, RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);
+		} else {
+			id->state = CM_RESOLVING;
+			id->s = xw_session(cm->verbs);
+			id->pending = true;
+			id->call.owner = id;
+			id->call.done = resolved;
+		}
 	if (!error) {
 		int most = (int)XW_MAX_RESOLVE;
 		xw_addr_text(&cm->route.addr.dst_addr, remote, sizeof remote);
@@ -273,14 +270,13 @@ EXPORT int rdma_resolve_route(struct rdma_cm_id *cm, int timeout_ms)
 	struct id *id = xw_id(cm);
 
 	(void)timeout_ms; /* iWARP does not resolve routes, in the kernel either */
-	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == CM_ADDR;
-	if (right) {
+	LOCKED(&xw_cm_lock) {
+		if (id->state != CM_ADDR)
+			return xw_fail(EINVAL);
 		id->state = CM_ROUTE;
 		xw_cm_post(id, cm, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
 	}
-	pthread_mutex_unlock(&xw_cm_lock);
-	return right ? xw_cm_complete(id) : xw_fail(EINVAL);
+	return xw_cm_complete(id);
 }
 
 EXPORT struct ibv_context **rdma_get_devices(int *num)
@@ -450,17 +446,8 @@ EXPORT int rdma_create_qp(struct rdma_cm_id *cm, struct ibv_pd *pd, struct ibv_q
 
 EXPORT void rdma_destroy_qp(struct rdma_cm_id *cm)
 {
-	struct id *id = xw_id(cm);
-
-	pthread_mutex_lock(&xw_cm_lock); /* a pending connect uses the queue pair */
-	while (id->pending) {
-		pthread_mutex_unlock(&xw_cm_lock);
-		xw_cancel(id->s, &id->call);
-		pthread_mutex_lock(&xw_cm_lock);
-		if (id->pending)
-			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
-	}
-	pthread_mutex_unlock(&xw_cm_lock);
+	LOCKED(&xw_cm_lock)
+		xw_cm_settle(xw_id(cm)); /* a pending connect uses the queue pair */
 	if (cm->qp && ibv_destroy_qp(cm->qp) == 0)
 		cm->qp = NULL;
 	drop_cqs(cm);

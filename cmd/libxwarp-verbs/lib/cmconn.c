@@ -79,11 +79,10 @@ static void answered(struct call *c)
 {
 	struct id *id = c->owner;
 	struct event *e = calloc(1, sizeof *e);
-	bool ours = true;
 
 	pthread_mutex_lock(&xw_cm_lock);
 	if (id->state != CM_CONNECTING || !e) { /* it is being destroyed */
-		ours = false;
+		free(e);
 	} else if (c->error) {
 		id->state = CM_DOWN;
 		xw_take_private(e, json_get(c->failure, "private_data"));
@@ -106,8 +105,6 @@ static void answered(struct call *c)
 			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
 		}
 	}
-	if (!ours)
-		free(e);
 	xw_call_end(c);
 	id->pending = false;
 	pthread_cond_broadcast(&xw_cm_changed);
@@ -120,22 +117,20 @@ static void answered(struct call *c)
  * the handle, or 0 if there is no such queue pair or it is in ERR. */
 static uint32_t operate(struct session *s, uint32_t qp_num, bool own)
 {
-	uint32_t handle = 0;
+	struct qp *q;
 
-	pthread_mutex_lock(&s->lock);
-	for (struct qp *q = s->qps; q; q = q->next)
-		if (q->ib.qp_num == qp_num) {
-			pthread_mutex_lock(&q->ib.mutex);
-			if (q->ib.state != IBV_QPS_ERR) {
-				handle = q->ib.handle;
-				q->of_cm = own;
-				if (!own)
-					xw_qp_becomes(&q->ib, IBV_QPS_RTS);
-			}
-			pthread_mutex_unlock(&q->ib.mutex);
-		}
-	pthread_mutex_unlock(&s->lock);
-	return handle;
+	GUARD(&s->lock);
+	for (q = s->qps; q && q->ib.qp_num != qp_num; q = q->next)
+		;
+	if (!q)
+		return 0;
+	GUARD(&q->ib.mutex);
+	if (q->ib.state == IBV_QPS_ERR)
+		return 0;
+	q->of_cm = own;
+	if (!own)
+		xw_qp_becomes(&q->ib, IBV_QPS_RTS);
+	return q->ib.handle;
 }
 
 /* start reserves an identifier for connect or accept. */
@@ -144,19 +139,15 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 	if (too_deep(p))
 		return xw_fail(EINVAL);
 	uint32_t qp_num = id->cm.qp ? id->cm.qp->qp_num : p ? p->qp_num : 0;
-	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == from && id->cm.verbs && (*qp = operate(xw_session(id->cm.verbs), qp_num, moves_own(id))) != 0;
-	if (right) {
-		id->state = CM_CONNECTING;
-		id->s = xw_session(id->cm.verbs);
-		id->qp = *qp;
-		id->pending = true;
-		id->call.owner = id;
-		id->call.done = answered;
-	}
-	pthread_mutex_unlock(&xw_cm_lock);
-	if (!right)
+	GUARD(&xw_cm_lock);
+	if (id->state != from || !id->cm.verbs || !(*qp = operate(xw_session(id->cm.verbs), qp_num, moves_own(id))))
 		return xw_fail(EINVAL);
+	id->state = CM_CONNECTING;
+	id->s = xw_session(id->cm.verbs);
+	id->qp = *qp;
+	id->pending = true;
+	id->call.owner = id;
+	id->call.done = answered;
 	return 0;
 }
 
@@ -204,10 +195,12 @@ static int set_class(struct id *id, uint32_t qp)
 /* As Linux does for TCP sockets, it leaves the two bits of ECN alone. */
 int xw_set_tos(struct id *id, uint8_t tos)
 {
-	pthread_mutex_lock(&xw_cm_lock);
-	id->dscp = tos >> 2 ? tos >> 2 : XW_NO_DSCP;
-	bool connected = id->state == CM_CONNECTED;
-	pthread_mutex_unlock(&xw_cm_lock);
+	bool connected = false;
+
+	LOCKED(&xw_cm_lock) {
+		id->dscp = tos >> 2 ? tos >> 2 : XW_NO_DSCP;
+		connected = id->state == CM_CONNECTED;
+	}
 	int error = connected ? set_class(id, id->qp) : 0;
 	return error ? xw_fail(error) : 0;
 }
@@ -250,13 +243,11 @@ EXPORT int rdma_reject(struct rdma_cm_id *cm, const void *private_data, uint8_t 
 	struct id *id = xw_id(cm);
 	char data[PRIVATE_ROOM];
 
-	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == CM_REQUEST;
-	if (right)
+	LOCKED(&xw_cm_lock) {
+		if (id->state != CM_REQUEST)
+			return xw_fail(EINVAL);
 		id->state = CM_DOWN;
-	pthread_mutex_unlock(&xw_cm_lock);
-	if (!right)
-		return xw_fail(EINVAL);
+	}
 	put_private(data, id, private_data, n);
 	int error = xw_ask(id->s, "reject", "{\"handle\":%u%s}", id->request, data);
 	xw_resume_listeners();

@@ -43,11 +43,10 @@ static bool new_request(struct listener *l, struct json r, uint32_t handle)
 	return true;
 }
 
-/* release drops references. The last one frees the listener. The lock must be held. */
-static void release(struct listener *l, unsigned n)
+/* release drops a reference. The last one frees the listener. The lock must be held. */
+static void release(struct listener *l)
 {
-	l->refs -= n;
-	if (l->refs == 0)
+	if (--l->refs == 0)
 		free(l);
 }
 
@@ -131,23 +130,22 @@ static void requested(struct call *c)
 
 	if (!c->error)
 		json_number(json_get(c->result, "handle"), &handle);
-	pthread_mutex_lock(&xw_cm_lock);
-	if (handle && l->id)
-		taken = new_request(l, c->result, (uint32_t)handle);
-	pthread_mutex_unlock(&xw_cm_lock);
+	LOCKED(&xw_cm_lock)
+		taken = handle && l->id && new_request(l, c->result, (uint32_t)handle);
 	if (handle && !taken)
 		xw_reject_async(l->s, (uint32_t)handle);
+	int error = c->error;
 	xw_call_end(c);
-	pthread_mutex_lock(&xw_cm_lock);
-	l->stalled = l->id && full; /* until the program has accepted or rejected a request */
-	if (l->id && c->error && !full)
-		lost(l);
-	bool go_on = l->id && !c->error;
-	if (!go_on)
-		release(l, 1);
-	pthread_mutex_unlock(&xw_cm_lock);
-	if (go_on)
-		next_request(l);
+	LOCKED(&xw_cm_lock) {
+		l->stalled = l->id && full; /* until the program has accepted or rejected a request */
+		if (l->id && error && !full)
+			lost(l);
+		if (!l->id || error) {
+			release(l);
+			return;
+		}
+	}
+	next_request(l);
 }
 
 /* xw_resume_listeners restarts listeners that stalled because too many requests were waiting. */
@@ -155,17 +153,15 @@ void xw_resume_listeners(void)
 {
 	struct listener *l;
 
-	do {
-		pthread_mutex_lock(&xw_cm_lock);
-		l = xw_stalled_listener();
-		if (l) {
+	for (;;) {
+		LOCKED(&xw_cm_lock) {
+			if (!(l = xw_stalled_listener()))
+				return;
 			l->stalled = false;
 			l->refs++;
 		}
-		pthread_mutex_unlock(&xw_cm_lock);
-		if (l)
-			next_request(l);
-	} while (l);
+		next_request(l);
+	}
 }
 
 /* xw_close_listeners closes the listeners of an identifier in the daemon, which ends their get_request. */
@@ -173,20 +169,17 @@ void xw_close_listeners(struct id *id)
 {
 	struct listener *l;
 
-	do {
-		pthread_mutex_lock(&xw_cm_lock);
-		l = id->listeners;
-		if (l)
+	for (;;) {
+		LOCKED(&xw_cm_lock) {
+			if (!(l = id->listeners))
+				return;
 			unlist(l);
-		pthread_mutex_unlock(&xw_cm_lock);
-		if (l) {
-			if (!l->lost)
-				xw_ask(l->s, "close_listener", "{\"handle\":%u}", l->handle);
-			pthread_mutex_lock(&xw_cm_lock);
-			release(l, 1);
-			pthread_mutex_unlock(&xw_cm_lock);
 		}
-	} while (l);
+		if (!l->lost)
+			xw_ask(l->s, "close_listener", "{\"handle\":%u}", l->handle);
+		LOCKED(&xw_cm_lock)
+			release(l);
+	}
 }
 
 /* listener_at returns the listener of an identifier at an address, or NULL. The lock must be held. */
@@ -230,15 +223,15 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	}
 	l->handle = (uint32_t)handle;
 	l->refs = 2; /* one of the identifier, one of the call */
-	pthread_mutex_lock(&xw_cm_lock);
-	struct listener *before = listener_at(id, a);
-	if (before && before->lost) {
-		unlist(before);
-		release(before, 1);
+	LOCKED(&xw_cm_lock) {
+		struct listener *before = listener_at(id, a);
+		if (before && before->lost) {
+			unlist(before);
+			release(before);
+		}
+		l->next = id->listeners;
+		id->listeners = l;
 	}
-	l->next = id->listeners;
-	id->listeners = l;
-	pthread_mutex_unlock(&xw_cm_lock);
 	next_request(l);
 	return 0;
 }
@@ -246,11 +239,9 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 /* listens reports whether an identifier listens on an address. */
 static bool listens(struct id *id, const struct sockaddr *a)
 {
-	pthread_mutex_lock(&xw_cm_lock);
+	GUARD(&xw_cm_lock);
 	struct listener *l = listener_at(id, a);
-	bool found = l && !l->lost;
-	pthread_mutex_unlock(&xw_cm_lock);
-	return found;
+	return l && !l->lost;
 }
 
 /* listen_everywhere listens on each address of the wildcard's family, and for a dual-stack wildcard also on IPv4,
@@ -331,7 +322,7 @@ static void *relisten(void *unused)
 {
 	(void)unused;
 	xw_session_quiet();
-	pthread_mutex_lock(&xw_cm_lock);
+	GUARD(&xw_cm_lock);
 	for (unsigned round = 1; running; round = round == UINT_MAX ? 1 : round + 1) {
 		int devices;
 		struct id *id;
@@ -352,7 +343,6 @@ static void *relisten(void *unused)
 		}
 		running = xw_lost_id(0) != NULL; /* of any round */
 	}
-	pthread_mutex_unlock(&xw_cm_lock);
 	return NULL;
 }
 
@@ -361,28 +351,26 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	struct id *id = xw_id(cm);
 	struct sockaddr *a = &cm->route.addr.src_addr;
 
-	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == CM_BOUND || id->state == CM_IDLE;
-	if (id->state == CM_IDLE) /* the kernel binds an unbound identifier to any port of all IPv4 addresses */
-		a->sa_family = AF_INET;
-	if (right)
+	LOCKED(&xw_cm_lock) {
+		if (id->state != CM_BOUND && id->state != CM_IDLE)
+			return xw_fail(EINVAL);
+		if (id->state == CM_IDLE) /* the kernel binds an unbound identifier to any port of all IPv4 addresses */
+			a->sa_family = AF_INET;
 		id->state = CM_LISTEN;
-	pthread_mutex_unlock(&xw_cm_lock);
-	if (!right)
-		return xw_fail(EINVAL);
+	}
 	xw_free_port(id);
 	if (backlog <= 0 || backlog > (int)XW_MAX_BACKLOG) /* as the kernel does */
 		backlog = (int)XW_MAX_BACKLOG;
 	int error = xw_wildcard(a) ? listen_everywhere(id, a, backlog, false) : listen_at(id, a, backlog);
-	pthread_mutex_lock(&xw_cm_lock);
-	if (error)
+	GUARD(&xw_cm_lock);
+	if (error) {
 		id->state = CM_BOUND;
-	else
-		id->backlog = backlog;
-	if (!error && id->lost) /* in the meantime */
+		return xw_fail(error);
+	}
+	id->backlog = backlog;
+	if (id->lost) /* in the meantime */
 		listen_later(id);
-	pthread_mutex_unlock(&xw_cm_lock);
-	return error ? xw_fail(error) : 0;
+	return 0;
 }
 
 /* rdma_get_request is for listeners with synchronous calls. */
@@ -414,12 +402,11 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 	}
 	/* Until the request is answered, its event belongs to the new identifier, and the listener need not wait for
 	 * it. */
-	pthread_mutex_lock(&xw_cm_lock);
+	GUARD(&xw_cm_lock);
 	container_of(e, struct event, cm)->of = xw_id(child);
 	xw_id(child)->delivered++;
 	id->acked++;
 	pthread_cond_broadcast(&xw_cm_changed);
-	pthread_mutex_unlock(&xw_cm_lock);
 	child->event = e;
 	*out = child;
 	return 0;

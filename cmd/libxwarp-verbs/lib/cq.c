@@ -78,22 +78,20 @@ static struct cq *cqs;
 
 static void enlist(struct cq *cq)
 {
-	pthread_mutex_lock(&cqs_lock);
+	GUARD(&cqs_lock);
 	cq->next = cqs;
 	cqs = cq;
-	pthread_mutex_unlock(&cqs_lock);
 }
 
 static void delist(struct cq *cq)
 {
 	struct cq **p;
 
-	pthread_mutex_lock(&cqs_lock);
+	GUARD(&cqs_lock);
 	for (p = &cqs; *p && *p != cq; p = &(*p)->next)
 		;
 	if (*p)
 		*p = cq->next;
-	pthread_mutex_unlock(&cqs_lock);
 }
 
 /* xw_cqs_forked leaves all completion queues to the parent. */
@@ -106,12 +104,11 @@ void xw_cqs_forked(void)
 /* xw_cq_overrun handles the event that a queue overran. Later completions are lost. */
 void xw_cq_overrun(struct session *s, uint32_t handle)
 {
-	pthread_mutex_lock(&cqs_lock);
+	GUARD(&cqs_lock);
 	for (struct cq *cq = cqs; cq; cq = cq->next)
 		if (cq->ib.handle == handle && xw_session(cq->ib.context) == s)
 			xw_async(xw_context(cq->ib.context),
 				 &(struct ibv_async_event){.element.cq = &cq->ib, .event_type = IBV_EVENT_CQ_ERR});
-	pthread_mutex_unlock(&cqs_lock);
 }
 
 static int open_cq(struct cq *cq, int cqe)
@@ -179,9 +176,8 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 	cq->ib.cqe = (int)cq->ring.slots;
 	if (channel) {
 		struct channel *ch = container_of(channel, struct channel, ib);
-		pthread_mutex_lock(&ch->lock);
-		channel->refcnt++;
-		pthread_mutex_unlock(&ch->lock);
+		LOCKED(&ch->lock)
+			channel->refcnt++;
 		xw_cq_wake(cq);
 	}
 	enlist(cq);
@@ -204,17 +200,14 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 		return error;
 	delist(cq);
 	if (ib->channel) {
-		struct channel *ch = container_of(ib->channel, struct channel, ib);
-		pthread_mutex_lock(&ch->lock);
+		GUARD(&container_of(ib->channel, struct channel, ib)->lock);
 		epoll_ctl(ib->channel->fd, EPOLL_CTL_DEL, cq->signal, NULL);
 		ib->channel->refcnt--;
-		pthread_mutex_unlock(&ch->lock);
 	}
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.cq = ib, .event_type = IBV_EVENT_CQ_ERR});
-	pthread_mutex_lock(&ib->mutex);
-	while (ib->comp_events_completed != cq->delivered)
-		pthread_cond_wait(&ib->cond, &ib->mutex);
-	pthread_mutex_unlock(&ib->mutex);
+	LOCKED(&ib->mutex)
+		while (ib->comp_events_completed != cq->delivered)
+			pthread_cond_wait(&ib->cond, &ib->mutex);
 	close_cq(cq);
 	return 0;
 }
@@ -347,13 +340,12 @@ int xw_req_notify_cq(struct ibv_cq *ib, int solicited_only)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
 
-	pthread_mutex_lock(&cq->poll); /* the ring may be replaced at this moment */
+	GUARD(&cq->poll); /* the ring may be replaced at this moment */
 	/* Of two notification requests the stronger one counts. */
 	if (!solicited_only || atomic_load(xw_word(cq->ring.mem, XW_RING_ARMED)) == 0)
 		atomic_store(xw_word(cq->ring.mem, XW_RING_ARMED), solicited_only ? (uint32_t)XW_ARMED_SOLICITED : 1);
 	if (xw_session(ib->context)->dead && available(cq) > 0)
 		xw_cq_wake(cq);
-	pthread_mutex_unlock(&cq->poll);
 	return 0;
 }
 
@@ -474,36 +466,34 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
 
 	if (cqe < 1 || cqe > (int)XW_MAX_CQ_DEPTH)
 		return EINVAL;
-	pthread_mutex_lock(&cq->poll);
+	GUARD(&cq->poll);
 	int error = next_ring(cq, cqe, &r, &mem, &len);
-	if (!error) {
-		error = xw_ask(xw_session(ib->context), "resize_cq", "{\"handle\":%u}", ib->handle);
-		if (!error) /* the daemon no longer writes to the previous ring */
-			error = save(cq);
-		if (error) {
-			xw_munmap(mem, len);
-		} else {
-			xw_munmap(cq->mem, cq->mem_len);
-			cq->mem = mem;
-			cq->mem_len = len;
-			cq->ring = r;
-			ib->cqe = (int)r.slots;
-		}
+	if (error)
+		return error;
+	error = xw_ask(xw_session(ib->context), "resize_cq", "{\"handle\":%u}", ib->handle);
+	if (!error) /* the daemon no longer writes to the previous ring */
+		error = save(cq);
+	if (error) {
+		xw_munmap(mem, len);
+		return error;
 	}
-	pthread_mutex_unlock(&cq->poll);
-	return error;
+	xw_munmap(cq->mem, cq->mem_len);
+	cq->mem = mem;
+	cq->mem_len = len;
+	cq->ring = r;
+	ib->cqe = (int)r.slots;
+	return 0;
 }
 
 /* each calls f for the waiting completions, with the queue locked. */
 static void each(struct cq *cq, void (*f)(uint8_t *e, uint32_t qp), uint32_t qp)
 {
-	pthread_mutex_lock(&cq->poll);
+	GUARD(&cq->poll);
 	for (uint32_t i = cq->left_at; i < cq->n_left; i++)
 		f(cq->left + (size_t)i * XW_CQE_SIZE, qp);
 	int n = in_ring(cq);
 	for (int i = 0; i < n; i++)
 		f(xw_slot(&cq->ring, cq->ring.own + (uint32_t)i), qp);
-	pthread_mutex_unlock(&cq->poll);
 }
 
 static void forget(uint8_t *e, uint32_t qp)
@@ -519,17 +509,15 @@ static void forget(uint8_t *e, uint32_t qp)
 /* xw_cq_forget removes the completions of a destroyed queue pair from the queue. */
 void xw_cq_forget(struct cq *cq, uint32_t qp)
 {
-	pthread_mutex_lock(&cq->poll);
-	xw_cq_delist(cq, qp);
-	pthread_mutex_unlock(&cq->poll);
+	LOCKED(&cq->poll)
+		xw_cq_delist(cq, qp);
 	each(cq, forget, qp);
 }
 
 void xw_cq_add(struct cq *cq, struct qp *q)
 {
-	pthread_mutex_lock(&cq->poll);
-	xw_cq_enlist(cq, q);
-	pthread_mutex_unlock(&cq->poll);
+	LOCKED(&cq->poll)
+		xw_cq_enlist(cq, q);
 }
 
 static void land(uint8_t *e, uint32_t qp)
@@ -543,10 +531,9 @@ static void land(uint8_t *e, uint32_t qp)
 
 void xw_cqs_land(void)
 {
-	pthread_mutex_lock(&cqs_lock);
+	GUARD(&cqs_lock);
 	for (struct cq *cq = cqs; cq; cq = cq->next)
 		each(cq, land, 0);
-	pthread_mutex_unlock(&cqs_lock);
 }
 
 /* Extended queues: start_poll locks the queue; completions are copied one by one. */

@@ -116,9 +116,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 
 	if (!only)
 		only = "";
-	if (num)
-		*num = 0;
-	pthread_mutex_lock(&lock);
+	GUARD(&lock);
 	struct session *s = session_of(only);
 	struct ibv_device **list = calloc((size_t)(s ? s->n_links : 0) + 1, sizeof *list);
 	for (int i = 0; list && s && i < s->n_links; i++) {
@@ -127,7 +125,6 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 		if (d)
 			list[n++] = &d->ib;
 	}
-	pthread_mutex_unlock(&lock);
 	if (num)
 		*num = n;
 	if (!list)
@@ -395,11 +392,9 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	if (!c)
 		return xw_null(ENOMEM);
-	pthread_mutex_lock(&lock);
-	c->s = session_of(link_of(device)->name);
-	if (c->s)
-		xw_session_get(c->s);
-	pthread_mutex_unlock(&lock);
+	LOCKED(&lock)
+		if ((c->s = session_of(link_of(device)->name)))
+			xw_session_get(c->s);
 	if (!c->s) {
 		free(c);
 		return NULL;
@@ -416,10 +411,9 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		free(c);
 		return xw_null(EMFILE);
 	}
-	pthread_mutex_lock(&c->s->lock);
+	GUARD(&c->s->lock);
 	c->next = c->s->contexts;
 	c->s->contexts = c;
-	pthread_mutex_unlock(&c->s->lock);
 	return &c->v.context;
 }
 
@@ -428,12 +422,12 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	struct context *c = xw_context(context), **p;
 	struct async *a;
 
-	pthread_mutex_lock(&c->s->lock);
-	for (p = &c->s->contexts; *p && *p != c; p = &(*p)->next)
-		;
-	if (*p)
-		*p = c->next;
-	pthread_mutex_unlock(&c->s->lock);
+	LOCKED(&c->s->lock) {
+		for (p = &c->s->contexts; *p && *p != c; p = &(*p)->next)
+			;
+		if (*p)
+			*p = c->next;
+	}
 	xw_session_put(c->s);
 	close(context->async_fd);
 	close(context->cmd_fd);

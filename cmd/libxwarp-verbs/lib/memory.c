@@ -445,31 +445,28 @@ int xw_share(void *addr, size_t length, bool write, struct share **out)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr;
 	struct share *s;
+	int error;
 
 	if (length == 0 || length > XW_MAX_REGION || from >= XW_MAX_OFFSET || length > XW_MAX_OFFSET - from)
 		return EINVAL;
 	if (!(s = calloc(1, sizeof *s)))
 		return ENOMEM;
-	pthread_mutex_lock(&lock);
-	rights = PROT_READ | (write ? PROT_WRITE : 0);
-	int error = open_arena();
-	bool again = !error;
-	while (again) {
-		s->start = from & ~(page - 1);
-		s->end = (from + length + page - 1) & ~(page - 1);
-		error = move(s->start, s->end);
-		page *= 512; /* mmap returns EINVAL for a part of a huge page (2 MiB or 1 GiB) */
-		again = error == EINVAL && page <= 1 << 30;
+	LOCKED(&lock) {
+		rights = PROT_READ | (write ? PROT_WRITE : 0);
+		error = open_arena();
+		for (bool again = !error; again; again = error == EINVAL && page <= 1 << 30) {
+			s->start = from & ~(page - 1);
+			s->end = (from + length + page - 1) & ~(page - 1);
+			error = move(s->start, s->end);
+			page *= 512; /* mmap returns EINVAL for a part of a huge page (2 MiB or 1 GiB) */
+		}
+		if (!error) {
+			s->next = shares;
+			*out = shares = s;
+		}
 	}
-	if (!error) {
-		s->next = shares;
-		shares = s;
-	}
-	pthread_mutex_unlock(&lock);
 	if (error)
 		free(s);
-	else
-		*out = s;
 	return error;
 }
 
@@ -497,17 +494,18 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr, start = from & ~(page - 1);
 	uintptr_t end = (from + length + page - 1) & ~(page - 1);
+	struct vma v;
+	int error;
 
-	pthread_mutex_lock(&lock);
-	whole = (struct vma){0};
-	rights = PROT_READ | (write ? PROT_WRITE : 0);
-	int error = each_piece(start, end, false, same_file);
-	struct vma v = whole;
-	if (!error && (*file = xw_find_file(v.device, v.inode, whole_path)) < 0)
-		error = EBADF;
-	pthread_mutex_unlock(&lock);
-	if (error)
-		return error;
+	LOCKED(&lock) {
+		whole = (struct vma){0};
+		rights = PROT_READ | (write ? PROT_WRITE : 0);
+		if ((error = each_piece(start, end, false, same_file)))
+			return error;
+		v = whole;
+		if ((*file = xw_find_file(v.device, v.inode, whole_path)) < 0)
+			return EBADF;
+	}
 	*offset = v.offset + (from - start);
 	/* The daemon does not allocate pages. */
 	if (xw_madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
@@ -521,14 +519,14 @@ void xw_unshare(struct share *s)
 {
 	struct share **p;
 
-	pthread_mutex_lock(&lock);
-	for (p = &shares; *p && *p != s; p = &(*p)->next)
-		;
-	if (*p) { /* otherwise it belongs to the parent */
-		*p = s->next;
-		give_back(s->start, s->end);
+	LOCKED(&lock) {
+		for (p = &shares; *p && *p != s; p = &(*p)->next)
+			;
+		if (*p) { /* otherwise it belongs to the parent */
+			*p = s->next;
+			give_back(s->start, s->end);
+		}
 	}
-	pthread_mutex_unlock(&lock);
 	free(s);
 }
 

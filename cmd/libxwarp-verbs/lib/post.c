@@ -183,58 +183,62 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 	uint32_t n = 0;
 	int error = 0;
 
-	pthread_mutex_lock(&q->send);
-	for (; wr; wr = wr->next, n++) {
-		uint8_t *b = may_send(q) ? next_slot(&q->sq, n) : NULL;
-		error = b ? put_send(q, b, wr) : may_send(q) ? ENOMEM : EINVAL;
-		if (!error && xw_any_bounce())
-			error = xw_bounce_send(q, b);
-		if (error) {
-			*bad = wr;
-			break;
+	LOCKED(&q->send) {
+		for (; wr; wr = wr->next, n++) {
+			uint8_t *b = may_send(q) ? next_slot(&q->sq, n) : NULL;
+			error = b ? put_send(q, b, wr) : may_send(q) ? ENOMEM : EINVAL;
+			if (!error && xw_any_bounce())
+				error = xw_bounce_send(q, b);
+			if (error) {
+				*bad = wr;
+				break;
+			}
 		}
+		publish(q->s, q->bell, &q->sq, n);
 	}
-	publish(q->s, q->bell, &q->sq, n);
-	pthread_mutex_unlock(&q->send);
 	wake(q->s, ib->send_cq);
 	return error;
 }
 
-/* put_recvs fills slots with receives and sets *n to their number. owner is the queue. */
-static int put_recvs(const void *owner, struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint32_t *n)
+/* put_recv fills the slot b, unless that is NULL. owner is the queue. It returns 0 or errno. */
+static int put_recv(const void *owner, uint8_t *b, uint32_t max_sge, const struct ibv_recv_wr *wr)
 {
-	for (*n = 0; wr; wr = wr->next, (*n)++) {
-		uint8_t *b = next_slot(r, *n);
-		bool good = wr->num_sge >= 0 && (uint32_t)wr->num_sge <= max_sge;
-		if (!good || !b) {
-			*bad = wr;
-			return good ? ENOMEM : EINVAL;
-		}
-		put64(b + XW_SLOT_ID, wr->wr_id);
-		put64(b + XW_RECV_PIECES, 0);
-		b[XW_RECV_PIECES] = (uint8_t)wr->num_sge;
-		put_list(b + XW_RECV_HEAD, wr->sg_list, wr->num_sge);
-		if (xw_any_bounce() && xw_bounce_recv(owner, b) != 0) {
-			*bad = wr;
-			return ENOMEM;
-		}
-	}
-	return 0;
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > max_sge)
+		return EINVAL;
+	if (!b)
+		return ENOMEM;
+	put64(b + XW_SLOT_ID, wr->wr_id);
+	put64(b + XW_RECV_PIECES, 0);
+	b[XW_RECV_PIECES] = (uint8_t)wr->num_sge;
+	put_list(b + XW_RECV_HEAD, wr->sg_list, wr->num_sge);
+	return xw_any_bounce() ? xw_bounce_recv(owner, b) : 0;
+}
+
+static int post_recvs(const void *owner, struct session *s, uint32_t bell, struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr,
+		      struct ibv_recv_wr **bad)
+{
+	uint32_t n = 0;
+	int error = 0;
+
+	for (; wr && !(error = put_recv(owner, next_slot(r, n), max_sge, wr)); wr = wr->next)
+		n++;
+	if (error)
+		*bad = wr;
+	publish(s, bell, r, n);
+	return error;
 }
 
 int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct qp *q = container_of(ib, struct qp, ib);
-	uint32_t n;
+	int error = 0;
 
 	if (xw_qp_state(ib) == IBV_QPS_RESET || ib->srq) {
 		*bad = wr;
 		return EINVAL;
 	}
-	pthread_mutex_lock(&q->recv);
-	int error = put_recvs(q, &q->rq, q->max_sge, wr, bad, &n);
-	publish(q->s, q->bell, &q->rq, n);
-	pthread_mutex_unlock(&q->recv);
+	LOCKED(&q->recv)
+		error = post_recvs(q, q->s, q->bell, &q->rq, q->max_sge, wr, bad);
 	wake(q->s, ib->recv_cq);
 	return error;
 }
@@ -242,13 +246,9 @@ int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 int xw_post_srq_recv(struct ibv_srq *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct srq *q = container_of(ib, struct srq, ib);
-	uint32_t n;
 
-	pthread_mutex_lock(&q->post);
-	int error = put_recvs(q, &q->rq, q->max_sge, wr, bad, &n);
-	publish(q->s, q->bell, &q->rq, n);
-	pthread_mutex_unlock(&q->post);
-	return error;
+	GUARD(&q->post);
+	return post_recvs(q, q->s, q->bell, &q->rq, q->max_sge, wr, bad);
 }
 
 /* ibv_wr_*: wr_start locks the send queue; requests are built in its slots, and wr_complete publishes them together. */

@@ -109,10 +109,9 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	xw_cq_add(container_of(a->send_cq, struct cq, ib), q);
 	if (a->recv_cq != a->send_cq)
 		xw_cq_add(container_of(a->recv_cq, struct cq, ib), q);
-	pthread_mutex_lock(&q->s->lock);
+	GUARD(&q->s->lock);
 	q->next = q->s->qps;
 	q->s->qps = q;
-	pthread_mutex_unlock(&q->s->lock);
 	return &q->ib;
 }
 
@@ -142,12 +141,12 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 
 	if (error && !q->s->dead)
 		return error;
-	pthread_mutex_lock(&q->s->lock);
-	for (p = &q->s->qps; *p && *p != q; p = &(*p)->next)
-		;
-	if (*p)
-		*p = q->next;
-	pthread_mutex_unlock(&q->s->lock);
+	LOCKED(&q->s->lock) {
+		for (p = &q->s->qps; *p && *p != q; p = &(*p)->next)
+			;
+		if (*p)
+			*p = q->next;
+	}
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.qp = ib, .event_type = IBV_EVENT_QP_FATAL});
 	xw_cq_forget(container_of(ib->send_cq, struct cq, ib), ib->qp_num);
 	if (ib->recv_cq != ib->send_cq)
@@ -230,7 +229,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	struct qp *q = container_of(ib, struct qp, ib);
 
 	(void)mask;
-	pthread_mutex_lock(&ib->mutex);
+	GUARD(&ib->mutex);
 	*attr = q->attr;
 	attr->qp_state = attr->cur_qp_state = ib->state;
 	attr->cap = q->cap;
@@ -239,7 +238,6 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 			attr->qp_state = attr->cur_qp_state = IBV_QPS_INIT;
 		attr->path_mtu = IBV_MTU_1024;
 	}
-	pthread_mutex_unlock(&ib->mutex);
 	*init = (struct ibv_qp_init_attr){.qp_context = ib->qp_context, .send_cq = ib->send_cq, .recv_cq = ib->recv_cq,
 					  .srq = ib->srq, .cap = q->cap, .qp_type = ib->qp_type, .sq_sig_all = q->sig_all};
 	return 0;
@@ -279,10 +277,9 @@ static void tell(struct qp *q, enum ibv_event_type type)
 /* xw_qp_fail moves a queue pair to ERR whose connection has ended. */
 void xw_qp_fail(struct qp *q)
 {
-	pthread_mutex_lock(&q->ib.mutex);
+	GUARD(&q->ib.mutex);
 	q->down = true;
 	xw_qp_becomes(&q->ib, IBV_QPS_ERR);
-	pthread_mutex_unlock(&q->ib.mutex);
 }
 
 /* xw_qp_down handles the event that a queue pair left RTS. Protocol errors become asynchronous events. A lost
@@ -292,18 +289,17 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 	struct json cause = json_get(event, "cause");
 	struct qp *q;
 
-	pthread_mutex_lock(&s->lock);
-	if ((q = find_qp(s, handle))) {
-		xw_qp_fail(q);
-		if (json_is(cause, "access"))
-			tell(q, IBV_EVENT_QP_ACCESS_ERR);
-		else if (json_is(cause, "request"))
-			tell(q, IBV_EVENT_QP_REQ_ERR);
-		else if (json_is(cause, "fatal"))
-			tell(q, IBV_EVENT_QP_FATAL);
-	}
-	pthread_mutex_unlock(&s->lock);
 	explain(event);
+	GUARD(&s->lock);
+	if (!(q = find_qp(s, handle)))
+		return;
+	xw_qp_fail(q);
+	if (json_is(cause, "access"))
+		tell(q, IBV_EVENT_QP_ACCESS_ERR);
+	else if (json_is(cause, "request"))
+		tell(q, IBV_EVENT_QP_REQ_ERR);
+	else if (json_is(cause, "fatal"))
+		tell(q, IBV_EVENT_QP_FATAL);
 }
 
 /* xw_qps_lost moves all queue pairs to ERR. Later requests are flushed. */
@@ -318,8 +314,7 @@ void xw_qp_gone(struct session *s, uint32_t handle)
 {
 	struct qp *q;
 
-	pthread_mutex_lock(&s->lock);
+	GUARD(&s->lock);
 	if ((q = find_qp(s, handle)) && q->ib.srq)
 		tell(q, IBV_EVENT_QP_LAST_WQE_REACHED);
-	pthread_mutex_unlock(&s->lock);
 }

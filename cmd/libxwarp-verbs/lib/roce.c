@@ -190,30 +190,27 @@ static void forget(struct ibv_cq *ib, struct qp *q, struct record *k)
 	struct cq *cq = container_of(ib, struct cq, ib);
 
 	xw_cq_forget(cq, q->ib.qp_num);
-	pthread_mutex_lock(&cq->poll);
-	xw_record_reset(k);
-	pthread_mutex_unlock(&cq->poll);
+	LOCKED(&cq->poll)
+		xw_record_reset(k);
 }
 
 /* to_reset drops the posted requests, without completions. */
 static int to_reset(struct qp *q)
 {
-	pthread_mutex_lock(&q->send);
-	pthread_mutex_lock(&q->recv);
+	GUARD(&q->send);
+	GUARD(&q->recv);
 	int error = xw_set_state(q, "reset", "");
-	if (!error) {
-		forget(q->ib.send_cq, q, q->sq.record);
-		forget(q->ib.recv_cq, q, q->rq.record);
-		xw_cq_add(container_of(q->ib.send_cq, struct cq, ib), q);
-		if (q->ib.recv_cq != q->ib.send_cq)
-			xw_cq_add(container_of(q->ib.recv_cq, struct cq, ib), q);
-		xw_bounce_forget(q);
-		q->attr = (struct ibv_qp_attr){0};
-		q->allowed = XW_REMOTE_RIGHTS;
-	}
-	pthread_mutex_unlock(&q->recv);
-	pthread_mutex_unlock(&q->send);
-	return error;
+	if (error)
+		return error;
+	forget(q->ib.send_cq, q, q->sq.record);
+	forget(q->ib.recv_cq, q, q->rq.record);
+	xw_cq_add(container_of(q->ib.send_cq, struct cq, ib), q);
+	if (q->ib.recv_cq != q->ib.send_cq)
+		xw_cq_add(container_of(q->ib.recv_cq, struct cq, ib), q);
+	xw_bounce_forget(q);
+	q->attr = (struct ibv_qp_attr){0};
+	q->allowed = XW_REMOTE_RIGHTS;
+	return 0;
 }
 
 /* move sends a transition to the daemon. a has all attributes after the transition. */
@@ -255,7 +252,7 @@ int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 		error = move(q, from, to, &next);
 	if (error)
 		return error;
-	pthread_mutex_lock(&ib->mutex);
+	GUARD(&ib->mutex);
 	q->of_cm = of_cm && to != IBV_QPS_RESET;
 	if (to == IBV_QPS_RESET)
 		q->down = false;
@@ -263,6 +260,5 @@ int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 		q->attr = next;
 	if (!q->down || to == IBV_QPS_ERR)
 		xw_qp_becomes(ib, to);
-	pthread_mutex_unlock(&ib->mutex);
 	return 0;
 }

@@ -34,13 +34,12 @@ void xw_sessions_forked(void)
 static void remember(struct session *s, struct session *in_place_of)
 {
 	xw_watch_forks();
-	pthread_mutex_lock(&sessions_lock);
+	GUARD(&sessions_lock);
 	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
 		if (sessions[i] == in_place_of) {
 			sessions[i] = s;
-			break;
+			return;
 		}
-	pthread_mutex_unlock(&sessions_lock);
 }
 
 /* warn_refused says why the daemon's socket refused a program, and the next step. */
@@ -213,22 +212,21 @@ struct session *xw_session_open(const char *device, int *error)
 
 struct session *xw_session_get(struct session *s)
 {
-	pthread_mutex_lock(&s->lock);
-	s->refs++;
-	pthread_mutex_unlock(&s->lock);
+	LOCKED(&s->lock)
+		s->refs++;
 	return s;
 }
 
 /* xw_session_put drops a reference. The reader has the last one, and exits when no other is left. */
 void xw_session_put(struct session *s)
 {
-	pthread_mutex_lock(&s->lock);
-	int left = --s->refs;
-	if (left == 1 && !s->dead)
-		shutdown(s->fd, SHUT_RDWR);
-	pthread_mutex_unlock(&s->lock);
-	if (left > 0)
-		return;
+	LOCKED(&s->lock) {
+		int left = --s->refs;
+		if (left == 1 && !s->dead)
+			shutdown(s->fd, SHUT_RDWR);
+		if (left > 0)
+			return;
+	}
 	remember(NULL, s);
 	if (s->fd >= 0)
 		close(s->fd);

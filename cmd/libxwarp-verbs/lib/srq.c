@@ -52,10 +52,9 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 		return xw_null(error);
 	}
 	n->max_sge = q->max_sge;
-	pthread_mutex_lock(&q->s->lock);
+	GUARD(&q->s->lock);
 	q->next = q->s->srqs;
 	q->s->srqs = q;
-	pthread_mutex_unlock(&q->s->lock);
 	return &q->ib;
 }
 
@@ -109,12 +108,12 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 
 	if (error && !q->s->dead)
 		return error;
-	pthread_mutex_lock(&q->s->lock);
-	for (p = &q->s->srqs; *p && *p != q; p = &(*p)->next)
-		;
-	if (*p)
-		*p = q->next;
-	pthread_mutex_unlock(&q->s->lock);
+	LOCKED(&q->s->lock) {
+		for (p = &q->s->srqs; *p && *p != q; p = &(*p)->next)
+			;
+		if (*p)
+			*p = q->next;
+	}
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.srq = ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
 	xw_bounce_forget(q);
 	xw_munmap(q->mem, q->mem_len);
@@ -127,11 +126,10 @@ void xw_srq_limit(struct session *s, uint32_t handle)
 {
 	struct srq *q;
 
-	pthread_mutex_lock(&s->lock);
+	GUARD(&s->lock);
 	for (q = s->srqs; q && q->ib.handle != handle; q = q->next)
 		;
 	if (q)
 		xw_async(xw_context(q->ib.context),
 			 &(struct ibv_async_event){.element.srq = &q->ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
-	pthread_mutex_unlock(&s->lock);
 }
