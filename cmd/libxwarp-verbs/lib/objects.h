@@ -198,7 +198,7 @@ void xw_qp_fail(struct qp *q);
 void xw_qps_lost(struct session *s); /* for a daemon that is gone; the session's lock must be held */
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
 void xw_qp_down(struct session *s, uint32_t handle, struct json event);
-void xw_wr_init(struct qp *q);
+extern const struct ibv_qp_ex xw_wr_operations; /* ibv_wr_* of a new queue pair */
 void xw_cqs_forked(void);
 void xw_cqs_land(void); /* copies back the data of all completed requests */
 void xw_devices_forked(void);

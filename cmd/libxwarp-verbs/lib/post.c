@@ -59,34 +59,10 @@ static void put_list(uint8_t *p, const struct ibv_sge *list, int n)
 		put_sge(p, list[i].lkey, list[i].length, list[i].addr);
 }
 
-static void put_head(uint8_t *b, uint64_t id, uint8_t op, uint8_t flags)
-{
-	memset(b, 0, XW_SEND_HEAD);
-	put64(b + XW_SLOT_ID, id);
-	b[XW_SEND_OP] = op;
-	b[XW_SEND_FLAGS] = flags;
-}
-
-static uint8_t flags_of(const struct qp *q, unsigned flags)
-{
-	return (uint8_t)((q->sig_all || flags & IBV_SEND_SIGNALED ? XW_WR_SIGNALED : 0) |
-			 (flags & IBV_SEND_FENCE ? XW_WR_FENCE : 0));
-}
-
 static void put_remote(uint8_t *b, uint32_t rkey, uint64_t addr)
 {
 	put32(b + XW_SEND_REMOTE_STAG, rkey);
 	put64(b + XW_SEND_REMOTE_TO, addr);
-}
-
-static void put_atomic(uint8_t *b, bool swap, uint64_t compare_add, uint64_t value)
-{
-	put64(b + XW_SEND_DATA, swap ? value : compare_add);
-	if (swap) {
-		put64(b + XW_SEND_MASK, UINT64_MAX);
-		put64(b + XW_SEND_COMPARE, compare_add);
-		put64(b + XW_SEND_COMPARE_MASK, UINT64_MAX);
-	}
 }
 
 /* inline_data copies the SGEs into the slot. It returns false if there are too many bytes. */
@@ -147,16 +123,26 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		return EINVAL;
 	/* The opcode after a solicited one is the same one without solicitation. */
 	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
-	put_head(b, wr->wr_id, (uint8_t)(ops[op] + ((send || imm) && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
+	memset(b, 0, XW_SEND_HEAD);
+	put64(b + XW_SLOT_ID, wr->wr_id);
+	b[XW_SEND_OP] = (uint8_t)(ops[op] + ((send || imm) && wr->send_flags & IBV_SEND_SOLICITED));
+	b[XW_SEND_FLAGS] = (uint8_t)((q->sig_all || wr->send_flags & IBV_SEND_SIGNALED ? XW_WR_SIGNALED : 0) |
+				     (wr->send_flags & IBV_SEND_FENCE ? XW_WR_FENCE : 0));
 	if (op == IBV_WR_BIND_MW)
 		return put_bind(b, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 	if (imm)
 		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 bytes of 8 (RFC 7306, 6.1) */
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
 		put32(b + XW_SEND_INVALIDATE, wr->invalidate_rkey);
-	else if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	else if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		put_remote(b, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr);
-		put_atomic(b, op == IBV_WR_ATOMIC_CMP_AND_SWP, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+		put64(b + XW_SEND_DATA, wr->wr.atomic.compare_add);
+	} else if (op == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		put_remote(b, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr);
+		put64(b + XW_SEND_DATA, wr->wr.atomic.swap);
+		put64(b + XW_SEND_MASK, UINT64_MAX);
+		put64(b + XW_SEND_COMPARE, wr->wr.atomic.compare_add);
+		put64(b + XW_SEND_COMPARE_MASK, UINT64_MAX);
 	} else if (op != IBV_WR_SEND && op != IBV_WR_SEND_WITH_IMM)
 		put_remote(b, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 	if (wr->send_flags & IBV_SEND_INLINE && (send || op == IBV_WR_RDMA_WRITE || imm))
@@ -281,91 +267,43 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 static void wr_abort(struct ibv_qp_ex *ex) { pthread_mutex_unlock(&of(ex)->send); }
 
+/* spoil notes the first error, for wr_complete. */
 static void spoil(struct ibv_qp_ex *ex, int error)
 {
 	if (!of(ex)->built_error)
 		of(ex)->built_error = error;
 }
 
-/* begin returns the next slot for a request, or NULL; wr_complete then returns the error. */
-static uint8_t *begin(struct ibv_qp_ex *ex, uint8_t op)
+/* add builds a request, without data so far, in the next slot. */
+static void add(struct ibv_qp_ex *ex, struct ibv_send_wr wr)
 {
 	struct qp *q = of(ex);
-	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV || op == XW_OP_WRITE_IMM || op == XW_OP_SEND_IMM;
 
-	if (!q->built_error)
-		q->built_error = xw_check_flags(XW_FLAGS_SEND, ex->wr_flags);
+	wr.wr_id = ex->wr_id;
+	wr.send_flags = ex->wr_flags;
 	q->slot = q->built_error ? NULL : next_slot(&q->sq, q->built);
-	if (!q->slot) {
-		if (!q->built_error)
-			q->built_error = ENOMEM;
-		return NULL;
-	}
+	spoil(ex, q->slot ? put_send(q, q->slot, &wr) : ENOMEM);
 	q->built++;
-	put_head(q->slot, ex->wr_id, (uint8_t)(op + (sends && ex->wr_flags & IBV_SEND_SOLICITED)), flags_of(q, ex->wr_flags));
-	return q->slot;
 }
 
-static void wr_remote(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey, uint64_t addr)
-{
-	uint8_t *b = begin(ex, op);
+/* ADDS defines a function that builds a request with these fields of ibv_send_wr. */
+#define ADDS(name, params, ...) \
+	static void wr_##name params { add(ex, (struct ibv_send_wr){__VA_ARGS__}); }
 
-	if (b)
-		put_remote(b, rkey, addr);
-}
-
-static void wr_send(struct ibv_qp_ex *ex) { begin(ex, XW_OP_SEND); }
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_READ, rkey, addr); }
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_WRITE, rkey, addr); }
-
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
-{
-	uint8_t *b = begin(ex, XW_OP_SEND_IMM);
-
-	if (b)
-		memcpy(b + XW_SEND_IMM, &imm, sizeof imm);
-}
-
-static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
-{
-	wr_remote(ex, XW_OP_WRITE_IMM, rkey, addr);
-	if (of(ex)->slot)
-		memcpy(of(ex)->slot + XW_SEND_IMM, &imm, sizeof imm);
-}
-
-static void wr_invalidate(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey)
-{
-	uint8_t *b = begin(ex, op);
-
-	if (b)
-		put32(b + XW_SEND_INVALIDATE, rkey);
-}
-
-static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
-{
-	uint8_t *b = begin(ex, XW_OP_BIND_MW);
-	int error = b ? put_bind(b, mw, rkey, info) : 0;
-
-	if (error)
-		spoil(ex, error);
-}
-
-static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_SEND_INV, rkey); }
-static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_LOCAL_INV, rkey); }
-
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
-{
-	wr_remote(ex, XW_OP_CMP_SWAP, rkey, addr);
-	if (of(ex)->slot)
-		put_atomic(of(ex)->slot, true, compare, swap);
-}
-
-static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add)
-{
-	wr_remote(ex, XW_OP_FETCH_ADD, rkey, addr);
-	if (of(ex)->slot)
-		put_atomic(of(ex)->slot, false, add, 0);
-}
+ADDS(send, (struct ibv_qp_ex *ex), .opcode = IBV_WR_SEND)
+ADDS(send_imm, (struct ibv_qp_ex *ex, __be32 imm), .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = imm)
+ADDS(send_inv, (struct ibv_qp_ex *ex, uint32_t rkey), .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = rkey)
+ADDS(local_inv, (struct ibv_qp_ex *ex, uint32_t rkey), .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = rkey)
+ADDS(rdma_read, (struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr), .opcode = IBV_WR_RDMA_READ, .wr.rdma = {addr, rkey})
+ADDS(rdma_write, (struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr), .opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {addr, rkey})
+ADDS(rdma_write_imm, (struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm),
+     .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = imm, .wr.rdma = {addr, rkey})
+ADDS(atomic_cmp_swp, (struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap),
+     .opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .wr.atomic = {addr, compare, swap, rkey})
+ADDS(atomic_fetch_add, (struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t n),
+     .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr.atomic = {addr, n, 0, rkey})
+ADDS(bind_mw, (struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info),
+     .opcode = IBV_WR_BIND_MW, .bind_mw = {mw, rkey, *info})
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
 {
@@ -404,25 +342,10 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_data_list(ex, 1, &(struct ibv_data_buf){addr, length});
 }
 
-void xw_wr_init(struct qp *q)
-{
-	struct ibv_qp_ex *ex = &q->ex;
-
-	ex->wr_start = wr_start;
-	ex->wr_complete = wr_complete;
-	ex->wr_abort = wr_abort;
-	ex->wr_send = wr_send;
-	ex->wr_send_imm = wr_send_imm;
-	ex->wr_send_inv = wr_send_inv;
-	ex->wr_local_inv = wr_local_inv;
-	ex->wr_bind_mw = wr_bind_mw;
-	ex->wr_rdma_read = wr_rdma_read;
-	ex->wr_rdma_write = wr_rdma_write;
-	ex->wr_rdma_write_imm = wr_rdma_write_imm;
-	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
-	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
-	ex->wr_set_sge = wr_set_sge;
-	ex->wr_set_sge_list = wr_set_sge_list;
-	ex->wr_set_inline_data = wr_set_inline_data;
-	ex->wr_set_inline_data_list = wr_set_inline_data_list;
-}
+const struct ibv_qp_ex xw_wr_operations = {
+	.wr_start = wr_start, .wr_complete = wr_complete, .wr_abort = wr_abort, .wr_send = wr_send, .wr_send_imm = wr_send_imm,
+	.wr_send_inv = wr_send_inv, .wr_local_inv = wr_local_inv, .wr_bind_mw = wr_bind_mw, .wr_rdma_read = wr_rdma_read,
+	.wr_rdma_write = wr_rdma_write, .wr_rdma_write_imm = wr_rdma_write_imm, .wr_atomic_cmp_swp = wr_atomic_cmp_swp,
+	.wr_atomic_fetch_add = wr_atomic_fetch_add, .wr_set_sge = wr_set_sge, .wr_set_sge_list = wr_set_sge_list,
+	.wr_set_inline_data = wr_set_inline_data, .wr_set_inline_data_list = wr_set_inline_data_list,
+};

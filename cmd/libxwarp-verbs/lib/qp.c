@@ -82,6 +82,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 
 	if (!q)
 		return xw_null(error ? error : ENOMEM);
+	q->ex = xw_wr_operations;
 	q->s = xw_session(context);
 	if ((error = open_qp(q, a))) {
 		close_qp(q);
@@ -105,7 +106,6 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	a->cap.max_inline_data = q->max_inline;
 	q->cap = a->cap;
 	xw_did_without();
-	xw_wr_init(q);
 	xw_cq_add(container_of(a->send_cq, struct cq, ib), q);
 	if (a->recv_cq != a->send_cq)
 		xw_cq_add(container_of(a->recv_cq, struct cq, ib), q);
