@@ -150,47 +150,6 @@ void xw_cq_wake(struct cq *cq)
 		epoll_ctl(cq->ib.channel->fd, EPOLL_CTL_ADD, cq->signal, &(struct epoll_event){.events = EPOLLIN, .data.ptr = cq});
 }
 
-static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
-{
-	pthread_mutexattr_t again; /* recursive: programs may destroy queue pairs between start_poll and end_poll */
-	struct cq *cq;
-	int error;
-
-	if (cqe < 1 || cqe > (int)XW_MAX_CQ_DEPTH || vector >= (uint32_t)context->num_comp_vectors)
-		return xw_null(EINVAL);
-	if (!(cq = calloc(1, sizeof *cq)))
-		return xw_null(ENOMEM);
-	cq->signal = -1;
-	cq->ib.context = context;
-	cq->ib.channel = channel;
-	cq->ib.cq_context = cq_context;
-	pthread_mutex_init(&cq->ib.mutex, NULL);
-	pthread_cond_init(&cq->ib.cond, NULL);
-	pthread_mutexattr_init(&again);
-	pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
-	pthread_mutex_init(&cq->poll, &again);
-	if ((error = open_cq(cq, cqe))) {
-		close_cq(cq);
-		return xw_null(error);
-	}
-	cq->ib.cqe = (int)cq->ring.slots;
-	if (channel) {
-		struct channel *ch = container_of(channel, struct channel, ib);
-		LOCKED(&ch->lock)
-			channel->refcnt++;
-		xw_cq_wake(cq);
-	}
-	enlist(cq);
-	return cq;
-}
-
-EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
-{
-	struct cq *cq = create_cq(context, cqe, cq_context, channel, (uint32_t)vector);
-
-	return cq ? &cq->ib : NULL;
-}
-
 EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
@@ -214,22 +173,13 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 
 static enum ibv_wc_status status_of(uint8_t s)
 {
-	switch (s) {
-	case XW_WC_SUCCESS: return IBV_WC_SUCCESS;
-	case XW_WC_LOC_LEN_ERR: return IBV_WC_LOC_LEN_ERR;
-	case XW_WC_LOC_QP_OP_ERR: return IBV_WC_LOC_QP_OP_ERR;
-	case XW_WC_LOC_PROT_ERR: return IBV_WC_LOC_PROT_ERR;
-	case XW_WC_WR_FLUSH_ERR: return IBV_WC_WR_FLUSH_ERR;
-	case XW_WC_REM_INV_REQ_ERR: return IBV_WC_REM_INV_REQ_ERR;
-	case XW_WC_REM_ACCESS_ERR: return IBV_WC_REM_ACCESS_ERR;
-	case XW_WC_REM_OP_ERR: return IBV_WC_REM_OP_ERR;
-	case XW_WC_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
-	case XW_WC_FATAL_ERR: return IBV_WC_FATAL_ERR;
-	case XW_WC_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
-	case XW_WC_RETRY_EXC_ERR: return IBV_WC_RETRY_EXC_ERR;
-	case XW_WC_RNR_RETRY_EXC_ERR: return IBV_WC_RNR_RETRY_EXC_ERR;
-	}
-	return IBV_WC_GENERAL_ERR;
+#define STATUS(name) [XW_WC_##name] = IBV_WC_##name
+	static const uint8_t statuses[] = {
+		STATUS(SUCCESS), STATUS(LOC_LEN_ERR), STATUS(LOC_QP_OP_ERR), STATUS(LOC_PROT_ERR), STATUS(WR_FLUSH_ERR),
+		STATUS(REM_INV_REQ_ERR), STATUS(REM_ACCESS_ERR), STATUS(REM_OP_ERR), STATUS(BAD_RESP_ERR), STATUS(FATAL_ERR),
+		STATUS(MW_BIND_ERR), STATUS(RETRY_EXC_ERR), STATUS(RNR_RETRY_EXC_ERR),
+	};
+	return s < sizeof statuses ? statuses[s] : IBV_WC_GENERAL_ERR;
 }
 
 static enum ibv_wc_opcode opcode_of(const uint8_t *e)
@@ -600,6 +550,56 @@ READ(dlid_path_bits, uint8_t, 0)
 READ(completion_ts, uint64_t, cq->polled)
 READ(completion_wallclock_ns, uint64_t, cq->polled_wall)
 
+static const struct ibv_cq_ex operations = {
+	.start_poll = start_poll, .next_poll = next_poll, .end_poll = end_poll, .read_opcode = read_opcode,
+	.read_vendor_err = read_vendor_err, .read_byte_len = read_byte_len, .read_imm_data = read_imm_data,
+	.read_qp_num = read_qp_num, .read_src_qp = read_src_qp, .read_wc_flags = read_wc_flags, .read_slid = read_slid,
+	.read_sl = read_sl, .read_dlid_path_bits = read_dlid_path_bits, .read_completion_ts = read_completion_ts,
+	.read_completion_wallclock_ns = read_completion_wallclock_ns,
+};
+
+static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
+{
+	pthread_mutexattr_t again; /* recursive: programs may destroy queue pairs between start_poll and end_poll */
+	struct cq *cq;
+	int error;
+
+	if (cqe < 1 || cqe > (int)XW_MAX_CQ_DEPTH || vector >= (uint32_t)context->num_comp_vectors)
+		return xw_null(EINVAL);
+	if (!(cq = calloc(1, sizeof *cq)))
+		return xw_null(ENOMEM);
+	cq->ex = operations;
+	cq->signal = -1;
+	cq->ib.context = context;
+	cq->ib.channel = channel;
+	cq->ib.cq_context = cq_context;
+	pthread_mutex_init(&cq->ib.mutex, NULL);
+	pthread_cond_init(&cq->ib.cond, NULL);
+	pthread_mutexattr_init(&again);
+	pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&cq->poll, &again);
+	if ((error = open_cq(cq, cqe))) {
+		close_cq(cq);
+		return xw_null(error);
+	}
+	cq->ib.cqe = (int)cq->ring.slots;
+	if (channel) {
+		struct channel *ch = container_of(channel, struct channel, ib);
+		LOCKED(&ch->lock)
+			channel->refcnt++;
+		xw_cq_wake(cq);
+	}
+	enlist(cq);
+	return cq;
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+{
+	struct cq *cq = create_cq(context, cqe, cq_context, channel, (uint32_t)vector);
+
+	return cq ? &cq->ib : NULL;
+}
+
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *a)
 {
 	int error;
@@ -610,21 +610,6 @@ struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 	struct cq *cq = create_cq(context, (int)a->cqe, a->cq_context, a->channel, a->comp_vector);
 	if (!cq)
 		return NULL;
-	cq->ex.start_poll = start_poll;
-	cq->ex.next_poll = next_poll;
-	cq->ex.end_poll = end_poll;
-	cq->ex.read_opcode = read_opcode;
-	cq->ex.read_vendor_err = read_vendor_err;
-	cq->ex.read_byte_len = read_byte_len;
-	cq->ex.read_imm_data = read_imm_data;
-	cq->ex.read_qp_num = read_qp_num;
-	cq->ex.read_src_qp = read_src_qp;
-	cq->ex.read_wc_flags = read_wc_flags;
-	cq->ex.read_slid = read_slid;
-	cq->ex.read_sl = read_sl;
-	cq->ex.read_dlid_path_bits = read_dlid_path_bits;
-	cq->ex.read_completion_ts = read_completion_ts;
-	cq->ex.read_completion_wallclock_ns = read_completion_wallclock_ns;
 	cq->stamps = a->wc_flags & XW_STAMPS;
 	return &cq->ex;
 }
