@@ -39,7 +39,7 @@ static void complete(struct qp *q, struct cq *cq, uint32_t *done)
 	*done += BATCH;
 	atomic_store(xw_word(q->sq.mem, XW_RING_HEAD), *done);
 	atomic_store(xw_word(cq->ring.mem, XW_RING_TAIL), *done);
-	atomic_store(xw_word(q->s->bell, XW_DOORBELL_BELLS), 0);
+	atomic_store(xw_word(q->s->bell.mem, XW_DOORBELL_BELLS), 0);
 }
 
 int main(void)
@@ -56,7 +56,7 @@ int main(void)
 	struct ibv_wc wc;
 
 	pthread_mutex_init(&s.lock, NULL);
-	s.bell = pages(XW_DOORBELL_LEN);
+	s.bell.mem = pages(XW_DOORBELL_LEN);
 	s.ring = eventfd(0, EFD_NONBLOCK);
 	c.s = &s;
 	q.s = &s;

@@ -4,19 +4,19 @@
 void xw_on_event(struct session *s, struct json e)
 {
 	struct json name = json_get(e, "event");
-	uint64_t qp, srq, cq;
+	uint32_t handle;
 
-	if (json_number(json_get(e, "qp"), &qp)) {
+	if (json_u32(e, "qp", &handle)) {
 		if (json_is(name, "qp_down")) {
-			xw_qp_down(s, (uint32_t)qp, e);
-			xw_cm_down(s, (uint32_t)qp);
+			xw_qp_down(s, handle, e);
+			xw_cm_down(s, handle);
 		} else if (json_is(name, "qp_gone")) {
-			xw_qp_gone(s, (uint32_t)qp);
+			xw_qp_gone(s, handle);
 		}
-	} else if (json_is(name, "srq_limit") && json_number(json_get(e, "srq"), &srq)) {
-		xw_srq_limit(s, (uint32_t)srq);
-	} else if (json_is(name, "cq_err") && json_number(json_get(e, "cq"), &cq)) {
-		xw_cq_overrun(s, (uint32_t)cq);
+	} else if (json_is(name, "srq_limit") && json_u32(e, "srq", &handle)) {
+		xw_srq_limit(s, handle);
+	} else if (json_is(name, "cq_err") && json_u32(e, "cq", &handle)) {
+		xw_cq_overrun(s, handle);
 	} else if (json_is(name, "stopping")) {
 		xw_cm_gone(s); /* before the ends of connections, as when a NIC is removed */
 	}

@@ -117,24 +117,32 @@ struct json {
 struct json json_get(struct json object, const char *key);
 bool json_next(struct json array, struct json *item); /* *item: the one before, or empty */
 bool json_number(struct json v, uint64_t *n);
+bool json_u32(struct json object, const char *key, uint32_t *n); /* false: there is no such number, and *n is unchanged */
 bool json_text(struct json v, char *to, size_t room);
 bool json_is(struct json v, const char *word);
 int json_base64(struct json v, uint8_t *to, int room); /* returns the number of bytes, or -1 if v is not base64 */
 void xw_base64(const void *from, size_t n, char *to);  /* to: 4 * ((n + 2) / 3) + 1 bytes */
 #define XW_BASE64_LEN(n) (4 * (((n) + 2) / 3) + 1)
 
-/* A ring in shared memory. */
+/* Memory shared with the daemon. */
+struct area {
+	uint8_t *mem; /* NULL: not mapped */
+	size_t len;
+};
+
+/* A ring in such memory. */
 struct ring {
-	uint8_t *mem; /* start of the ring in the mapping */
+	uint8_t *mem; /* start of the ring in the area */
 	uint32_t slots, size;
 	uint32_t own; /* this side's index */
 	bool receives;
 	struct record *record; /* outstanding requests, see flush.c; may be NULL */
 };
 
-void *xw_map(int fd, size_t n); /* maps and populates shared memory of the daemon, and closes fd */
-bool xw_ring_open(struct ring *r, void *mem, size_t n, struct json geometry);
-size_t xw_ring_end(struct json geometry); /* end of the ring in its memory; 0: invalid geometry */
+/* xw_map maps and populates a file of the daemon, and closes fd. xw_unmap accepts an area that is not mapped. */
+bool xw_map(struct area *a, int fd);
+void xw_unmap(struct area *a);
+bool xw_ring_open(struct ring *r, const struct area *a, struct json geometry, size_t least); /* least: bytes of a slot */
 
 static inline _Atomic uint32_t *xw_word(void *mem, size_t at)
 {

@@ -80,9 +80,9 @@ static int error_of(struct json failure)
 		{"quota", ENOMEM}, {"busy", EBUSY}, {"closed", ECONNABORTED}, {"canceled", ECANCELED},
 	};
 	struct json code = json_get(failure, "code");
-	uint64_t number;
+	uint32_t number;
 
-	if (json_number(json_get(failure, "errno"), &number) && number > 0 && number < 4096)
+	if (json_u32(failure, "errno", &number) && number > 0 && number < 4096)
 		return (int)number;
 	for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
 		if (json_is(code, codes[i].code))
@@ -298,14 +298,20 @@ void xw_call_end(struct call *c)
 
 int xw_ask(struct session *s, const char *op, const char *format, ...)
 {
-	struct call c;
+	REPLY(c);
 	va_list ap;
 
 	va_start(ap, format);
 	int error = call_wait(s, &c, -1, op, format, ap);
 	va_end(ap);
-	xw_call_end(&c);
 	return error;
+}
+
+int xw_destroy(struct session *s, const char *op, uint32_t handle)
+{
+	int error = xw_ask(s, op, "{\"handle\":%u}", handle);
+
+	return s->dead ? 0 : error;
 }
 
 static void forget(struct call *c)
@@ -314,13 +320,17 @@ static void forget(struct call *c)
 	free(c);
 }
 
-/* xw_cancel asks the daemon to cancel a request, without waiting for the reply. */
-void xw_cancel(struct session *s, struct call *c)
+void xw_send(struct session *s, const char *op, const char *format, ...)
 {
-	struct call *x = calloc(1, sizeof *x);
+	struct call *c = calloc(1, sizeof *c);
+	va_list ap;
 
-	if (!x)
+	if (!c)
 		return;
-	x->done = forget;
-	xw_begin(s, x, "cancel", "{\"id\":%llu}", (unsigned long long)c->id);
+	c->done = forget;
+	va_start(ap, format);
+	send_call(s, c, -1, op, format, ap);
+	va_end(ap);
 }
+
+void xw_cancel(struct session *s, struct call *c) { xw_send(s, "cancel", "{\"id\":%llu}", (unsigned long long)c->id); }

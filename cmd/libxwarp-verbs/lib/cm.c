@@ -206,7 +206,7 @@ static void quiet(struct id *id)
 	if (connected)
 		xw_ask(s, "disconnect", "{\"handle\":%u}", id->qp);
 	if (asked)
-		xw_reject_async(s, id->request);
+		xw_send(s, "reject", "{\"handle\":%u}", id->request);
 	pthread_mutex_lock(&xw_cm_lock);
 	xw_cm_settle(id);
 }

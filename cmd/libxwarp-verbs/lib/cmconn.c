@@ -222,22 +222,6 @@ EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	return xw_cm_complete(id);
 }
 
-static void done_with(struct call *c)
-{
-	xw_call_end(c);
-	free(c);
-}
-
-void xw_reject_async(struct session *s, uint32_t request)
-{
-	struct call *c = calloc(1, sizeof *c);
-
-	if (!c)
-		return; /* the request times out in the daemon */
-	c->done = done_with;
-	xw_begin(s, c, "reject", "{\"handle\":%u}", request);
-}
-
 EXPORT int rdma_reject(struct rdma_cm_id *cm, const void *private_data, uint8_t n)
 {
 	struct id *id = xw_id(cm);

@@ -125,15 +125,15 @@ void xw_listeners_lost(struct id *id, struct session *s)
 static void requested(struct call *c)
 {
 	struct listener *l = c->owner;
-	uint64_t handle = 0;
+	uint32_t handle = 0;
 	bool full = c->error == ENOMEM, taken = false;
 
 	if (!c->error)
-		json_number(json_get(c->result, "handle"), &handle);
+		json_u32(c->result, "handle", &handle);
 	LOCKED(&xw_cm_lock)
-		taken = handle && l->id && new_request(l, c->result, (uint32_t)handle);
+		taken = handle && l->id && new_request(l, c->result, handle);
 	if (handle && !taken)
-		xw_reject_async(l->s, (uint32_t)handle);
+		xw_send(l->s, "reject", "{\"handle\":%u}", handle); /* without memory, the request times out in the daemon */
 	int error = c->error;
 	xw_call_end(c);
 	LOCKED(&xw_cm_lock) {
@@ -200,9 +200,8 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	struct ibv_context *verbs = device ? xw_cm_context(device) : NULL;
 	struct listener *l = verbs ? calloc(1, sizeof *l) : NULL;
 	struct sockaddr_storage at;
-	struct call c;
-	uint64_t handle = 0;
 	char text[80], class[XW_DSCP_ROOM];
+	REPLY(c);
 
 	if (!l)
 		return verbs ? ENOMEM : ENODEV;
@@ -212,16 +211,13 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	memcpy(&l->at, a, xw_addr_len(a));
 	xw_addr_text(a, text, sizeof text);
 	int error = xw_call(l->s, &c, -1, "listen", "{\"addr\":\"%s\",\"backlog\":%d%s}", text, backlog, xw_dscp(id, class));
-	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !xw_addr_parse(l->s, json_get(c.result, "addr"), &at)))
+	if (!error && (!json_u32(c.result, "handle", &l->handle) || !xw_addr_parse(l->s, json_get(c.result, "addr"), &at)))
 		error = EPROTO;
-	if (!error)
-		*xw_port(a) = *xw_port((struct sockaddr *)&at);
-	xw_call_end(&c);
 	if (error) {
 		free(l);
 		return error;
 	}
-	l->handle = (uint32_t)handle;
+	*xw_port(a) = *xw_port((struct sockaddr *)&at);
 	l->refs = 2; /* one of the identifier, one of the call */
 	LOCKED(&xw_cm_lock) {
 		struct listener *before = listener_at(id, a);

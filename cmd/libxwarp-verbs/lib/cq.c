@@ -111,33 +111,30 @@ void xw_cq_overrun(struct session *s, uint32_t handle)
 				 &(struct ibv_async_event){.element.cq = &cq->ib, .event_type = IBV_EVENT_CQ_ERR});
 }
 
+/* open_ring maps the memory of a reply with a queue's ring. */
+static bool open_ring(struct call *c, struct area *a, struct ring *r)
+{
+	return xw_map(a, xw_take_file(c, 0)) && xw_ring_open(r, a, json_get(c->result, "ring"), XW_CQE_SIZE);
+}
+
 static int open_cq(struct cq *cq, int cqe)
 {
-	struct call c;
-	uint64_t handle;
+	REPLY(c);
 	int error = xw_call(xw_session(cq->ib.context), &c, -1, "create_cq", "{\"depth\":%d}", cqe);
 
-	if (!error) {
-		struct json g = json_get(c.result, "ring");
-		cq->mem_len = xw_ring_end(g);
-		if (!json_number(json_get(c.result, "handle"), &handle) || c.n_files != 2 || cq->mem_len == 0 ||
-		    !(cq->mem = xw_map(xw_take_file(&c, 0), cq->mem_len)) || !xw_ring_open(&cq->ring, cq->mem, cq->mem_len, g) ||
-		    cq->ring.size < XW_CQE_SIZE)
-			error = EPROTO;
-		else
-			cq->ib.handle = (uint32_t)handle;
-	}
-	if (!error && cq->ib.channel)
+	if (error)
+		return error;
+	if (!json_u32(c.result, "handle", &cq->ib.handle) || c.n_files != 2 || !open_ring(&c, &cq->area, &cq->ring))
+		return EPROTO;
+	if (cq->ib.channel)
 		cq->signal = xw_take_file(&c, 1);
-	xw_call_end(&c);
-	return error;
+	return 0;
 }
 
 static void close_cq(struct cq *cq)
 {
 	free(cq->left);
-	if (cq->mem)
-		xw_munmap(cq->mem, cq->mem_len);
+	xw_unmap(&cq->area);
 	if (cq->signal >= 0)
 		close(cq->signal);
 	free(cq);
@@ -153,9 +150,9 @@ void xw_cq_wake(struct cq *cq)
 EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
-	int error = xw_ask(xw_session(ib->context), "destroy_cq", "{\"handle\":%u}", ib->handle);
+	int error = xw_destroy(xw_session(ib->context), "destroy_cq", ib->handle);
 
-	if (error && !xw_session(ib->context)->dead)
+	if (error)
 		return error;
 	delist(cq);
 	if (ib->channel) {
@@ -387,49 +384,28 @@ static int save(struct cq *cq)
 	return 0;
 }
 
-/* next_ring maps the new ring for the daemon. */
-static int next_ring(struct cq *cq, int cqe, struct ring *r, void **mem, size_t *len)
-{
-	struct call c;
-	int error = xw_call(xw_session(cq->ib.context), &c, -1, "resize_cq", "{\"handle\":%u,\"depth\":%d}", cq->ib.handle, cqe);
-
-	*mem = NULL;
-	if (!error) {
-		struct json g = json_get(c.result, "ring");
-		*len = xw_ring_end(g);
-		if (c.n_files != 1 || *len == 0 || !(*mem = xw_map(xw_take_file(&c, 0), *len)) || !xw_ring_open(r, *mem, *len, g) ||
-		    r->size < XW_CQE_SIZE)
-			error = EPROTO;
-	}
-	xw_call_end(&c);
-	if (error && *mem)
-		xw_munmap(*mem, *len);
-	return error;
-}
-
 EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
+	struct session *s = xw_session(ib->context);
+	struct area area = {0};
 	struct ring r;
-	size_t len;
-	void *mem;
+	REPLY(c);
 
 	if (cqe < 1 || cqe > (int)XW_MAX_CQ_DEPTH)
 		return EINVAL;
 	GUARD(&cq->poll);
-	int error = next_ring(cq, cqe, &r, &mem, &len);
-	if (error)
-		return error;
-	error = xw_ask(xw_session(ib->context), "resize_cq", "{\"handle\":%u}", ib->handle);
+	int error = xw_call(s, &c, -1, "resize_cq", "{\"handle\":%u,\"depth\":%d}", ib->handle, cqe);
+	if (!error && (c.n_files != 1 || !open_ring(&c, &area, &r)))
+		error = EPROTO;
+	if (!error)
+		error = xw_ask(s, "resize_cq", "{\"handle\":%u}", ib->handle);
 	if (!error) /* the daemon no longer writes to the previous ring */
 		error = save(cq);
-	if (error) {
-		xw_munmap(mem, len);
+	xw_unmap(error ? &area : &cq->area);
+	if (error)
 		return error;
-	}
-	xw_munmap(cq->mem, cq->mem_len);
-	cq->mem = mem;
-	cq->mem_len = len;
+	cq->area = area;
 	cq->ring = r;
 	ib->cqe = (int)r.slots;
 	return 0;

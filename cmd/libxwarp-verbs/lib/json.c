@@ -103,6 +103,16 @@ bool json_number(struct json v, uint64_t *n)
 	return true;
 }
 
+bool json_u32(struct json object, const char *key, uint32_t *n)
+{
+	uint64_t x;
+
+	if (!json_number(json_get(object, key), &x) || x > UINT32_MAX)
+		return false;
+	*n = (uint32_t)x;
+	return true;
+}
+
 bool json_is(struct json v, const char *word)
 {
 	size_t n = strlen(word);

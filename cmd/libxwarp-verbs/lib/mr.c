@@ -8,36 +8,27 @@
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	struct pd *pd = calloc(1, sizeof *pd);
-	struct call c;
-	uint64_t handle = 0;
+	struct ibv_pd *pd = calloc(1, sizeof *pd);
+	REPLY(c);
+	int error = pd ? xw_call(xw_session(context), &c, -1, "alloc_pd", "{}") : ENOMEM;
 
-	if (!pd)
-		return xw_null(ENOMEM);
-	int error = xw_call(xw_session(context), &c, -1, "alloc_pd", "{}");
-	if (!error && !json_number(json_get(c.result, "handle"), &handle))
+	if (!error && !json_u32(c.result, "handle", &pd->handle))
 		error = EPROTO;
-	xw_call_end(&c);
 	if (error) {
 		free(pd);
 		return xw_null(error);
 	}
-	pd->ib.context = context;
-	pd->ib.handle = (uint32_t)handle;
-	return &pd->ib;
+	pd->context = context;
+	return pd;
 }
 
-/* gone reports whether an object is gone although the daemon replied with an error: its session ended. */
-static bool gone(struct ibv_context *context) { return xw_session(context)->dead; }
-
-EXPORT int ibv_dealloc_pd(struct ibv_pd *ib)
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	int error = xw_ask(xw_session(ib->context), "free_pd", "{\"handle\":%u}", ib->handle);
+	int error = xw_destroy(xw_session(pd->context), "free_pd", pd->handle);
 
-	if (error && !gone(ib->context))
-		return error;
-	free(container_of(ib, struct pd, ib));
-	return 0;
+	if (!error)
+		free(pd);
+	return error;
 }
 
 unsigned xw_rights(int access)
@@ -110,8 +101,8 @@ static int fits(struct ibv_pd *pd, size_t length)
 /* enter asks the daemon to map the backing of addr, and fills the fields that programs see. */
 static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-	struct call c;
-	uint64_t handle, stag;
+	uint32_t handle, stag;
+	REPLY(c);
 	struct backing *b = &m->backing;
 	uint64_t at = b->file >= 0 ? b->offset : (uintptr_t)(b->bounce ? xw_bounce_copy(b->bounce) : addr);
 	int error = xw_call(xw_session(pd->context), &c, b->file >= 0 ? b->file : xw_arena(), "reg_mr",
@@ -123,17 +114,16 @@ static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uin
 	if (b->file >= 0)
 		close(b->file);
 	b->file = -1;
-	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
-		error = EPROTO;
-	if (!error) {
-		m->ib = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length,
-					.handle = (uint32_t)handle, .lkey = (uint32_t)stag, .rkey = (uint32_t)stag};
-		m->access = access;
-		if (b->bounce)
-			xw_bounce_use(b->bounce, (uint32_t)stag, iova);
-	}
-	xw_call_end(&c);
-	return error;
+	if (error)
+		return error;
+	if (!json_u32(c.result, "handle", &handle) || !json_u32(c.result, "stag", &stag))
+		return EPROTO;
+	m->ib = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length,
+				.handle = handle, .lkey = stag, .rkey = stag};
+	m->access = access;
+	if (b->bounce)
+		xw_bounce_use(b->bounce, stag, iova);
+	return 0;
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
@@ -236,12 +226,7 @@ NEWER(struct ibv_mr *, ibv_reg_mr_ex, (struct ibv_pd *pd, struct mr_init_attr *a
 	return reg_mr(pd, a->addr, a->length, a->comp_mask & MASK_IOVA ? a->iova : (uintptr_t)a->addr, a->access);
 }
 
-static int leave(struct mr *m)
-{
-	int error = xw_ask(xw_session(m->ib.context), "dereg_mr", "{\"handle\":%u}", m->ib.handle);
-
-	return error && gone(m->ib.context) ? 0 : error;
-}
+static int leave(struct mr *m) { return xw_destroy(xw_session(m->ib.context), "dereg_mr", m->ib.handle); }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *ib)
 {

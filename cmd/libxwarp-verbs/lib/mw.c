@@ -5,33 +5,32 @@
 struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	struct ibv_mw *mw;
-	struct call c;
-	uint64_t handle, stag;
+	REPLY(c);
 
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
 		return xw_null(EINVAL);
 	if (!(mw = calloc(1, sizeof *mw)))
 		return xw_null(ENOMEM);
 	int error = xw_call(xw_session(pd->context), &c, -1, "alloc_mw", "{\"pd\":%u}", pd->handle);
-	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
+	if (!error && (!json_u32(c.result, "handle", &mw->handle) || !json_u32(c.result, "stag", &mw->rkey)))
 		error = EPROTO;
-	xw_call_end(&c);
 	if (error) {
 		free(mw);
 		return xw_null(error);
 	}
-	*mw = (struct ibv_mw){.context = pd->context, .pd = pd, .rkey = (uint32_t)stag, .handle = (uint32_t)handle, .type = type};
+	mw->context = pd->context;
+	mw->pd = pd;
+	mw->type = type;
 	return mw;
 }
 
 int xw_dealloc_mw(struct ibv_mw *mw)
 {
-	int error = xw_ask(xw_session(mw->context), "dealloc_mw", "{\"handle\":%u}", mw->handle);
+	int error = xw_destroy(xw_session(mw->context), "dealloc_mw", mw->handle);
 
-	if (error && !xw_session(mw->context)->dead)
-		return error;
-	free(mw);
-	return 0;
+	if (!error)
+		free(mw);
+	return error;
 }
 
 /* xw_bind_mw binds windows of type 1. Each binding has another key, which the library chooses. */

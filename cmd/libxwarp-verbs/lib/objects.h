@@ -31,10 +31,6 @@ struct context {
 	struct ibv_pd *pd; /* default for identifiers; NULL unless the context belongs to rdma_cm */
 };
 
-struct pd {
-	struct ibv_pd ib;
-};
-
 /* backing is how the daemon accesses a region: the program's own pages, a copy, or a shared file. */
 struct backing {
 	struct share *share;   /* NULL: a file */
@@ -63,8 +59,7 @@ struct cq {
 	};
 	struct ring ring;
 	pthread_mutex_t poll;
-	void *mem;
-	size_t mem_len;
+	struct area area;
 	uint8_t *left; /* completions from before ibv_resize_cq: n_left in all, left_at already consumed */
 	uint32_t n_left, left_at;
 	int signal; /* channel of the queue; -1: none */
@@ -85,8 +80,7 @@ struct srq {
 	struct srq *next; /* of the session */
 	struct ring rq;
 	pthread_mutex_t post;
-	void *mem;
-	size_t mem_len;
+	struct area area;
 	uint32_t bell;
 	uint32_t max_sge, depth;
 	unsigned delivered; /* events, under ib.mutex */
@@ -102,8 +96,7 @@ struct qp {
 	struct qp *in_cq[2];
 	struct ring sq, rq;
 	pthread_mutex_t send, recv;
-	void *mem;
-	size_t mem_len;
+	struct area area;
 	uint32_t bell;
 	uint32_t max_sge, max_inline;
 	unsigned delivered; /* events, under ib.mutex */

@@ -8,8 +8,8 @@ static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
  * consistent. */
 static void ring_bell(struct session *s, uint32_t bell)
 {
-	_Atomic uint32_t *bells = xw_word(s->bell, XW_DOORBELL_BELLS + bell / 32 * 4);
-	_Atomic uint32_t *sleeps = xw_word(s->bell, 0);
+	_Atomic uint32_t *bells = xw_word(s->bell.mem, XW_DOORBELL_BELLS + bell / 32 * 4);
+	_Atomic uint32_t *sleeps = xw_word(s->bell.mem, 0);
 	uint32_t bit = 1U << bell % 32;
 	uint64_t one = 1;
 

@@ -1,8 +1,6 @@
 /* Queue pairs: life and state. Posting is in post.c. */
 #include "objects.h"
 
-#include <sys/mman.h>
-
 static int check_init(const struct ibv_qp_init_attr_ex *a)
 {
 	const struct ibv_qp_cap *c = &a->cap;
@@ -25,8 +23,7 @@ static int check_init(const struct ibv_qp_init_attr_ex *a)
 /* open_qp creates the queue pair in the daemon and maps its rings. */
 static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 {
-	struct call c;
-	uint64_t handle, number, bell, sge, inline_room;
+	REPLY(c);
 	uint32_t recv_sge = a->srq ? 0 : a->cap.max_recv_sge, recvs = a->cap.max_recv_wr ? a->cap.max_recv_wr : 1;
 	uint32_t pieces = a->cap.max_send_sge > recv_sge ? a->cap.max_send_sge : recv_sge;
 	/* With a shared receive queue, the depth is the number of messages that may arrive at once, which the daemon
@@ -36,40 +33,25 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 			    a->pd->handle, a->send_cq->handle, a->recv_cq->handle, a->srq ? a->srq->handle : 0,
 			    a->cap.max_send_wr ? a->cap.max_send_wr : 1, a->srq ? 0 : recvs, pieces ? pieces : 1, a->cap.max_inline_data);
 
-	if (!error) {
-		struct json send = json_get(c.result, "send"), recv = json_get(c.result, "recv");
-		q->mem_len = xw_ring_end(send) > xw_ring_end(recv) ? xw_ring_end(send) : xw_ring_end(recv);
-		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "qp_num"), &number) ||
-		    number >> XW_QPN_BITS || !json_number(json_get(c.result, "bell"), &bell) ||
-		    !json_number(json_get(c.result, "max_sge"), &sge) || !json_number(json_get(c.result, "max_inline"), &inline_room) ||
-		    bell >= XW_MAX_QPS || q->mem_len == 0 || c.n_files != 1 || !(q->mem = xw_map(xw_take_file(&c, 0), q->mem_len)) ||
-		    sge > XW_MAX_SGE || inline_room > XW_MAX_INLINE || !xw_ring_open(&q->sq, q->mem, q->mem_len, send) ||
-		    q->sq.size < XW_SEND_HEAD + sge * XW_SGE_SIZE + inline_room ||
-		    (!a->srq && (!xw_ring_open(&q->rq, q->mem, q->mem_len, recv) || q->rq.size < XW_RECV_HEAD + sge * XW_SGE_SIZE)))
-			error = EPROTO;
-	}
-	if (!error) {
-		q->rq.receives = true;
-		q->sq.record = xw_record_new(q->sq.slots);
-		q->rq.record = a->srq ? NULL : xw_record_new(q->rq.slots);
-		if (!q->sq.record || (!a->srq && !q->rq.record))
-			error = ENOMEM;
-	}
-	if (!error) {
-		q->ib.handle = (uint32_t)handle;
-		q->ib.qp_num = (uint32_t)number;
-		q->bell = (uint32_t)bell;
-		q->max_sge = (uint32_t)sge;
-		q->max_inline = (uint32_t)inline_room;
-	}
-	xw_call_end(&c);
-	return error;
+	if (error)
+		return error;
+	if (!json_u32(c.result, "handle", &q->ib.handle) || !json_u32(c.result, "qp_num", &q->ib.qp_num) ||
+	    q->ib.qp_num >> XW_QPN_BITS || !json_u32(c.result, "bell", &q->bell) || q->bell >= XW_MAX_QPS ||
+	    !json_u32(c.result, "max_sge", &q->max_sge) || q->max_sge > XW_MAX_SGE ||
+	    !json_u32(c.result, "max_inline", &q->max_inline) || q->max_inline > XW_MAX_INLINE ||
+	    c.n_files != 1 || !xw_map(&q->area, xw_take_file(&c, 0)) ||
+	    !xw_ring_open(&q->sq, &q->area, json_get(c.result, "send"), XW_SEND_HEAD + q->max_sge * XW_SGE_SIZE + q->max_inline) ||
+	    (!a->srq && !xw_ring_open(&q->rq, &q->area, json_get(c.result, "recv"), XW_RECV_HEAD + q->max_sge * XW_SGE_SIZE)))
+		return EPROTO;
+	q->rq.receives = true;
+	q->sq.record = xw_record_new(q->sq.slots);
+	q->rq.record = a->srq ? NULL : xw_record_new(q->rq.slots);
+	return q->sq.record && (a->srq || q->rq.record) ? 0 : ENOMEM;
 }
 
 static void close_qp(struct qp *q)
 {
-	if (q->mem)
-		xw_munmap(q->mem, q->mem_len);
+	xw_unmap(&q->area);
 	free(q->sq.record);
 	free(q->rq.record);
 	free(q);
@@ -133,13 +115,11 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return &container_
 EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 {
 	struct qp *q = container_of(ib, struct qp, ib), **p;
-	int error;
 
 	if (xw_qp_state(ib) == IBV_QPS_RTS) /* the daemon would send RST, and the peer could lose the last data */
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
-	error = xw_ask(q->s, "destroy_qp", "{\"handle\":%u}", ib->handle);
-
-	if (error && !q->s->dead)
+	int error = xw_destroy(q->s, "destroy_qp", ib->handle);
+	if (error)
 		return error;
 	LOCKED(&q->s->lock) {
 		for (p = &q->s->qps; *p && *p != q; p = &(*p)->next)

@@ -42,7 +42,7 @@ static void gid_text(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
 int xw_gids(struct session *s, union ibv_gid *gids, int max)
 {
 	struct json item = {0};
-	struct call c;
+	REPLY(c);
 	int n = 0, error = xw_call(s, &c, -1, "query_gids", "{}");
 
 	if (!error) {
@@ -53,7 +53,6 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max)
 	} else {
 		xw_call_explain(&c);
 	}
-	xw_call_end(&c);
 	return error ? xw_fail(error) : n < XW_MAX_GIDS ? n : XW_MAX_GIDS;
 }
 
@@ -149,12 +148,11 @@ static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mas
 
 int xw_set_state(struct qp *q, const char *state, const char *more)
 {
-	struct call c;
+	REPLY(c);
 	int error = xw_call(q->s, &c, -1, "set_state", "{\"qp\":%u,\"state\":\"%s\"%s}", q->ib.handle, state, more);
 
 	if (error)
 		xw_call_explain(&c);
-	xw_call_end(&c);
 	return error;
 }
 

@@ -87,21 +87,19 @@ static int dial(void)
 
 static void parse_link(struct json v, struct link *l)
 {
-	uint64_t mtu = 1500, ifindex = 0;
 	uint8_t *m = l->mac;
 	char mac[18] = "";
 
 	json_text(json_get(v, "name"), l->name, sizeof l->name);
 	json_text(json_get(v, "interface"), l->interface, sizeof l->interface);
 	l->kernel = json_is(json_get(v, "transport"), "kernel");
-	json_number(json_get(v, "mtu"), &mtu);
-	json_number(json_get(v, "ifindex"), &ifindex);
-	l->ifindex = (unsigned)ifindex;
+	json_u32(v, "ifindex", &l->ifindex);
 	json_text(json_get(v, "netns"), l->netns, sizeof l->netns);
 	json_text(json_get(v, "mac"), mac, sizeof mac);
 	if (sscanf(mac, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", m, m + 1, m + 2, m + 3, m + 4, m + 5) != 6)
 		memset(m, 0, sizeof l->mac);
-	l->mtu = mtu < 1 << 16 ? (unsigned)mtu : 1500;
+	if (!json_u32(v, "mtu", &l->mtu) || l->mtu >= 1 << 16)
+		l->mtu = 1500;
 }
 
 bool xw_is_here(const struct link *l)
@@ -141,8 +139,8 @@ static struct most parse_most(struct json l)
 
 static int hello(struct session *s, const char *device)
 {
-	struct call c;
 	struct json item = {0}, list;
+	REPLY(c);
 	char program[32];
 
 	plain(program, sizeof program, program_invocation_short_name);
@@ -151,26 +149,23 @@ static int hello(struct session *s, const char *device)
 
 	if ((error == EPROTONOSUPPORT || error == EINVAL) && (!quiet || xw_first_time(__func__)))
 		xw_warn("xwarpd refused the connection: %.*s", (int)c.failure.n, c.failure.p);
-	if (error == 0 && c.n_files == 2)
-		s->bell = xw_map(xw_take_file(&c, 0), XW_DOORBELL_LEN);
-	if (error == 0 && s->bell) {
-		s->ring = xw_take_file(&c, 1);
-		parse_link(json_get(c.result, "device"), &s->link);
-		s->most = parse_most(json_get(c.result, "limits"));
-		list = json_get(c.result, "devices");
-		while (json_next(list, &item)) {
-			struct link *l = realloc(s->links, sizeof *l * (size_t)(s->n_links + 1));
-			if (!l)
-				break;
-			s->links = l;
-			memset(&l[s->n_links], 0, sizeof *l);
-			parse_link(item, &l[s->n_links++]);
-		}
-	} else if (error == 0) {
-		error = EPROTO;
+	if (error)
+		return error;
+	if (c.n_files != 2 || !xw_map(&s->bell, xw_take_file(&c, 0)) || s->bell.len < XW_DOORBELL_LEN)
+		return EPROTO;
+	s->ring = xw_take_file(&c, 1);
+	parse_link(json_get(c.result, "device"), &s->link);
+	s->most = parse_most(json_get(c.result, "limits"));
+	list = json_get(c.result, "devices");
+	while (json_next(list, &item)) {
+		struct link *l = realloc(s->links, sizeof *l * (size_t)(s->n_links + 1));
+		if (!l)
+			break;
+		s->links = l;
+		memset(&l[s->n_links], 0, sizeof *l);
+		parse_link(item, &l[s->n_links++]);
 	}
-	xw_call_end(&c);
-	return error;
+	return 0;
 }
 
 struct session *xw_session_open(const char *device, int *error)
@@ -232,8 +227,7 @@ void xw_session_put(struct session *s)
 		close(s->fd);
 	if (s->ring >= 0)
 		close(s->ring);
-	if (s->bell)
-		xw_munmap(s->bell, XW_DOORBELL_LEN);
+	xw_unmap(&s->bell);
 	free(s->links);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

@@ -50,7 +50,7 @@ struct session {
 	struct qp *qps;
 	struct srq *srqs;
 	pthread_t reader;
-	uint8_t *bell; /* doorbell memory */
+	struct area bell; /* doorbell memory */
 	int ring;      /* eventfd of the doorbell */
 	struct link link;
 	struct link *links; /* all devices of the daemon */
@@ -72,6 +72,12 @@ void *xw_reader(void *session); /* receiver thread; it owns a reference */
 int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
 	__attribute__((format(printf, 5, 6)));
 void xw_call_end(struct call *c);
+/* REPLY declares a call that ends with its block. */
+#define REPLY(c) struct call c __attribute__((cleanup(xw_call_end))) = {0}
+/* xw_destroy asks for the end of an object. Without the daemon the object is gone, too. It returns errno. */
+int xw_destroy(struct session *s, const char *op, uint32_t handle);
+/* xw_send sends a request whose reply does not matter. */
+void xw_send(struct session *s, const char *op, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* xw_call_explain prints why the daemon refused a request, once per op. */
 void xw_call_explain(const struct call *c);
 int xw_take_file(struct call *c, int i); /* returns a descriptor of the reply and passes it to the caller */
@@ -80,7 +86,7 @@ int xw_ask(struct session *s, const char *op, const char *format, ...)
 /* xw_begin is xw_call without waiting: it arranges for c->done, which is called at once if the session is dead. */
 void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-void xw_cancel(struct session *s, struct call *c);
+void xw_cancel(struct session *s, struct call *c); /* does not wait for the reply */
 void xw_sessions_forked(void);
 
 /* Defined by the layers above, in above.c. The reader calls xw_on_event for events, and when the daemon is gone

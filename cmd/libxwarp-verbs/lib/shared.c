@@ -105,46 +105,41 @@ __attribute__((destructor)) static void tell_probed(void)
 		xw_refused(probed);
 }
 
-void *xw_map(int fd, size_t n)
+bool xw_map(struct area *a, int fd)
 {
 	struct stat st;
 	void *p = MAP_FAILED;
 
 	int seals = fcntl(fd, F_GET_SEALS); /* a truncated file would kill the program with SIGBUS */
-	if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
-		p = xw_mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0)
+		p = xw_mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (p == MAP_FAILED)
-		return NULL;
-	if (xw_madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon does not allocate pages */
-		xw_munmap(p, n);
-		return NULL;
-	}
-	xw_madvise(p, n, MADV_DONTFORK);
-	return p;
-}
-
-static bool geometry(struct json g, uint64_t *at, uint64_t *slots, uint64_t *size)
-{
-	return json_number(json_get(g, "offset"), at) && json_number(json_get(g, "slots"), slots) &&
-	       json_number(json_get(g, "slot_size"), size) && *at % 64 == 0 && *at < 1U << 31 &&
-	       *slots > 0 && *slots <= XW_MAX_CQ_DEPTH && (*slots & (*slots - 1)) == 0 && *size > 0 &&
-	       *size % 64 == 0 && *size <= 1 << 16;
-}
-
-size_t xw_ring_end(struct json g)
-{
-	uint64_t at, slots, size;
-
-	return geometry(g, &at, &slots, &size) ? at + XW_RING_SLOTS + slots * size : 0;
-}
-
-bool xw_ring_open(struct ring *r, void *mem, size_t n, struct json g)
-{
-	uint64_t at, slots, size;
-
-	if (!geometry(g, &at, &slots, &size) || at + XW_RING_SLOTS + slots * size > n)
 		return false;
-	*r = (struct ring){(uint8_t *)mem + at, (uint32_t)slots, (uint32_t)size, 0, false, NULL};
+	*a = (struct area){p, (size_t)st.st_size};
+	if (xw_madvise(p, a->len, MADV_POPULATE_WRITE) != 0) { /* the daemon does not allocate pages */
+		xw_unmap(a);
+		return false;
+	}
+	xw_madvise(p, a->len, MADV_DONTFORK);
+	return true;
+}
+
+void xw_unmap(struct area *a)
+{
+	if (a->mem)
+		xw_munmap(a->mem, a->len);
+	a->mem = NULL;
+}
+
+bool xw_ring_open(struct ring *r, const struct area *a, struct json g, size_t least)
+{
+	uint32_t at, slots, size;
+
+	if (!json_u32(g, "offset", &at) || !json_u32(g, "slots", &slots) || !json_u32(g, "slot_size", &size) || at % 64 != 0 ||
+	    slots == 0 || slots > XW_MAX_CQ_DEPTH || (slots & (slots - 1)) != 0 || size < least || size % 64 != 0 ||
+	    size > 1 << 16 || at + XW_RING_SLOTS + (uint64_t)slots * size > a->len)
+		return false;
+	*r = (struct ring){.mem = a->mem + at, .slots = slots, .size = size};
 	return true;
 }

@@ -1,31 +1,20 @@
 /* Shared receive queues. Posting is in post.c. */
 #include "objects.h"
 
-#include <sys/mman.h>
-
 static int open_srq(struct srq *q, uint32_t depth, uint32_t pieces)
 {
-	struct call c;
-	uint64_t handle, bell, sge;
+	REPLY(c);
 	int error = xw_call(q->s, &c, -1, "create_srq", "{\"pd\":%u,\"depth\":%u,\"max_sge\":%u}", q->ib.pd->handle, depth, pieces);
 
-	if (!error) {
-		struct json recv = json_get(c.result, "recv");
-		q->mem_len = xw_ring_end(recv);
-		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "bell"), &bell) ||
-		    !json_number(json_get(c.result, "max_sge"), &sge) || bell >= XW_MAX_QPS || sge > XW_MAX_SGE || q->mem_len == 0 ||
-		    c.n_files != 1 || !(q->mem = xw_map(xw_take_file(&c, 0), q->mem_len)) ||
-		    !xw_ring_open(&q->rq, q->mem, q->mem_len, recv) || q->rq.size < XW_RECV_HEAD + sge * XW_SGE_SIZE)
-			error = EPROTO;
-	}
-	if (!error) {
-		q->ib.handle = (uint32_t)handle;
-		q->bell = (uint32_t)bell;
-		q->max_sge = (uint32_t)sge;
-		q->depth = depth;
-	}
-	xw_call_end(&c);
-	return error;
+	if (error)
+		return error;
+	if (!json_u32(c.result, "handle", &q->ib.handle) || !json_u32(c.result, "bell", &q->bell) ||
+	    !json_u32(c.result, "max_sge", &q->max_sge) || q->bell >= XW_MAX_QPS || q->max_sge > XW_MAX_SGE ||
+	    c.n_files != 1 || !xw_map(&q->area, xw_take_file(&c, 0)) ||
+	    !xw_ring_open(&q->rq, &q->area, json_get(c.result, "recv"), XW_RECV_HEAD + q->max_sge * XW_SGE_SIZE))
+		return EPROTO;
+	q->depth = depth;
+	return 0;
 }
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a)
@@ -46,8 +35,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	pthread_mutex_init(&q->post, NULL);
 	int error = open_srq(q, n->max_wr, n->max_sge ? n->max_sge : 1);
 	if (error) {
-		if (q->mem)
-			xw_munmap(q->mem, q->mem_len);
+		xw_unmap(&q->area);
 		free(q);
 		return xw_null(error);
 	}
@@ -89,24 +77,24 @@ EXPORT int ibv_modify_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr, int mas
 EXPORT int ibv_query_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr)
 {
 	struct srq *q = container_of(ib, struct srq, ib);
-	struct call c;
-	uint64_t limit = 0;
+	uint32_t limit;
+	REPLY(c);
 	int error = xw_call(q->s, &c, -1, "query_srq", "{\"handle\":%u}", ib->handle);
 
-	if (!error && !json_number(json_get(c.result, "limit"), &limit))
-		error = EPROTO;
-	xw_call_end(&c);
-	if (!error)
-		*attr = (struct ibv_srq_attr){.max_wr = q->depth, .max_sge = q->max_sge, .srq_limit = (uint32_t)limit};
-	return error;
+	if (error)
+		return error;
+	if (!json_u32(c.result, "limit", &limit))
+		return EPROTO;
+	*attr = (struct ibv_srq_attr){.max_wr = q->depth, .max_sge = q->max_sge, .srq_limit = limit};
+	return 0;
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 {
 	struct srq *q = container_of(ib, struct srq, ib), **p;
-	int error = xw_ask(q->s, "destroy_srq", "{\"handle\":%u}", ib->handle);
+	int error = xw_destroy(q->s, "destroy_srq", ib->handle);
 
-	if (error && !q->s->dead)
+	if (error)
 		return error;
 	LOCKED(&q->s->lock) {
 		for (p = &q->s->srqs; *p && *p != q; p = &(*p)->next)
@@ -116,7 +104,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 	}
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.srq = ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
 	xw_bounce_forget(q);
-	xw_munmap(q->mem, q->mem_len);
+	xw_unmap(&q->area);
 	free(q);
 	return 0;
 }
