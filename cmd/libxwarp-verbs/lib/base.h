@@ -102,6 +102,19 @@ static inline void xw_release(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
 	for (pthread_mutex_t *held __attribute__((cleanup(xw_release))) = xw_hold(mutex), *now = held; now;  \
 	     now = NULL)
 
+/* LINK adds an object to a list, UNLINK removes it and reports whether it was in the list. Objects have a member next. */
+#define LINK(list, o) ((void)((o)->next = (list), (list) = (o)))
+#define UNLINK(list, o)                                                    \
+	({                                                                 \
+		__typeof__(list) *at = &(list);                            \
+		while (*at && *at != (o))                                  \
+			at = &(*at)->next;                                 \
+		bool there = *at;                                          \
+		if (there)                                                 \
+			*at = (o)->next;                                   \
+		there;                                                     \
+	})
+
 /* xw_uncount takes one from an eventfd that counts the entries of a list, and reports whether it was above 0. It may
  * wait for that. */
 bool xw_uncount(int fd, bool wait);

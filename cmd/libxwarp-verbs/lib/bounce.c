@@ -71,8 +71,7 @@ void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
 {
 	GUARD(&lock);
 	if (b->lkey == 0) {
-		b->next = bounces;
-		bounces = b;
+		LINK(bounces, b);
 		atomic_fetch_add(&xw_bounces, 1);
 	}
 	b->lkey = lkey;
@@ -82,18 +81,11 @@ void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
 /* xw_bounce_free accepts NULL. It unmaps the pages of the copy. */
 void xw_bounce_free(struct bounce *b)
 {
-	struct bounce **p;
-
 	if (!b)
 		return;
-	LOCKED(&lock) {
-		for (p = &bounces; *p && *p != b; p = &(*p)->next)
-			;
-		if (*p) {
-			*p = b->next;
+	LOCKED(&lock)
+		if (UNLINK(bounces, b))
 			atomic_fetch_sub(&xw_bounces, 1);
-		}
-	}
 	xw_munmap(b->pages, b->room);
 	free(b);
 }

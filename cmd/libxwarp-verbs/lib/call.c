@@ -229,8 +229,7 @@ static int transmit_call(struct session *s, struct call *c, int fd, const char *
 	memcpy(body, h, sizeof h);
 	if (!transmit(s->fd, body, (size_t)n, fd))
 		return EIO;
-	c->next = s->calls;
-	s->calls = c;
+	LINK(s->calls, c);
 	return 0;
 }
 

@@ -145,8 +145,7 @@ struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdm
 	id->cm.qp_type = IBV_QPT_RC;
 	id->reserved = -1;
 	id->peek.device = longest;
-	id->next = ids;
-	ids = id;
+	LINK(ids, id);
 	return id;
 }
 
@@ -169,15 +168,6 @@ EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 	}
 	*out = &id->cm;
 	return 0;
-}
-
-static void unlist(struct id *id)
-{
-	struct id **p;
-
-	for (p = &ids; *p != id; p = &(*p)->next)
-		;
-	*p = id->next;
 }
 
 void xw_cm_settle(struct id *id)
@@ -211,22 +201,27 @@ static void quiet(struct id *id)
 	xw_cm_settle(id);
 }
 
+void xw_cm_drop_event(struct rdma_cm_id *cm)
+{
+	struct rdma_cm_event *last = cm->event;
+
+	cm->event = NULL;
+	if (last)
+		rdma_ack_cm_event(last);
+}
+
 EXPORT int rdma_destroy_id(struct rdma_cm_id *cm)
 {
 	struct id *id = xw_id(cm);
-	struct rdma_cm_event *last = cm->event;
 	struct event *list;
 
-	if (last) { /* of a synchronous call */
-		cm->event = NULL;
-		rdma_ack_cm_event(last);
-	}
+	xw_cm_drop_event(cm);
 	LOCKED(&xw_cm_lock) {
 		quiet(id);
 		list = extract(id);
 		while (id->acked != id->delivered)
 			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
-		unlist(id);
+		UNLINK(ids, id);
 	}
 	while (list) {
 		struct event *e = list;
@@ -250,10 +245,7 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel *cha
 
 	if (sync && !(channel = rdma_create_event_channel()))
 		return -1;
-	if (cm->event) {
-		rdma_ack_cm_event(cm->event);
-		cm->event = NULL;
-	}
+	xw_cm_drop_event(cm);
 	struct rdma_event_channel *old = id->peek.sync ? cm->channel : NULL;
 	LOCKED(&xw_cm_lock) {
 		struct event *list = extract(id);
@@ -277,10 +269,7 @@ int xw_cm_complete(struct id *id)
 
 	if (!id->peek.sync)
 		return 0;
-	if (id->cm.event) {
-		rdma_ack_cm_event(id->cm.event);
-		id->cm.event = NULL;
-	}
+	xw_cm_drop_event(&id->cm);
 	if (rdma_get_cm_event(id->cm.channel, &e) != 0)
 		return -1;
 	id->cm.event = e;

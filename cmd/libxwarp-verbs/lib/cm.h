@@ -99,9 +99,10 @@ void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type
 const char *xw_dscp(const struct id *id, char *room); /* a JSON member, or "" */
 int xw_set_tos(struct id *id, uint8_t tos); /* for the connection or the listeners of an identifier */
 void xw_cm_settle(struct id *id); /* cancels the pending call and waits for its end; the lock must be held */
+void xw_cm_drop_event(struct rdma_cm_id *cm); /* acknowledges the event of the last synchronous call */
 int xw_cm_complete(struct id *id); /* waits for the event of a synchronous call */
 int xw_bind_device(struct id *id, const struct sockaddr *local, bool any);
-struct ibv_context *xw_cm_context(struct ibv_device *device);
+struct ibv_context *xw_cm_context(struct ibv_device *device); /* NULL for no device */
 static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* verbs is a context of xw_cm_context */
 {
 	id->cm.verbs = verbs;

@@ -69,52 +69,35 @@ bool xw_addr_parse(const struct session *s, struct json v, struct sockaddr_stora
 	return inet_pton(AF_INET6, host + 1, &in->sin6_addr) == 1;
 }
 
-/* open_device opens a device for identifiers. */
-static struct ibv_context *open_device(struct ibv_device *device)
-{
-	struct ibv_context *c = ibv_open_device(device);
-
-	if (c && !(xw_context(c)->pd = ibv_alloc_pd(c))) {
-		int error = errno;
-		ibv_close_device(c);
-		return xw_null(error);
-	}
-	return c;
-}
-
-static struct ibv_context *contexts[16];
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void xw_cm_contexts_forked(void) { pthread_mutex_init(&contexts_lock, NULL); }
 
 /* xw_cm_context returns the context shared by the identifiers on a device, with its protection domain. Both are
- * never freed. */
+ * never freed: identifiers still use those of a daemon that is gone. */
 struct ibv_context *xw_cm_context(struct ibv_device *device)
 {
-	struct ibv_context *found = NULL;
-	size_t at = 0;
+	struct ibv_context *c;
 
+	if (!device)
+		return NULL;
 	GUARD(&contexts_lock);
-	for (size_t i = 0; i < sizeof contexts / sizeof *contexts && !found; i++) {
-		if (contexts[i] && xw_session(contexts[i])->dead)
-			contexts[i] = NULL; /* identifiers still use it although their daemon is gone */
-		if (contexts[i] && contexts[i]->device == device)
-			found = contexts[i];
-		if (!contexts[i])
-			at = i;
+	struct ibv_context **kept = &container_of(device, struct device, ib)->of_cm;
+	if (*kept && !xw_session(*kept)->dead)
+		return *kept;
+	if ((c = ibv_open_device(device)) && !(xw_context(c)->pd = ibv_alloc_pd(c))) {
+		int error = errno;
+		ibv_close_device(c);
+		return xw_null(error);
 	}
-	if (!found)
-		found = contexts[at] = open_device(device);
-	return found;
+	return *kept = c;
 }
 
 /* xw_bind_device sets the device of an identifier to that of a local address (see xw_device_at). It returns errno if
  * there is none. */
 int xw_bind_device(struct id *id, const struct sockaddr *local, bool any)
 {
-	struct ibv_device *device = xw_device_at(local, any);
-
-	struct ibv_context *verbs = device ? xw_cm_context(device) : NULL;
+	struct ibv_context *verbs = xw_cm_context(xw_device_at(local, any));
 
 	if (!verbs)
 		return errno ? errno : ENODEV;

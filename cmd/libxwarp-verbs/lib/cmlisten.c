@@ -53,11 +53,7 @@ static void release(struct listener *l)
 /* unlist removes a listener from its identifier and passes the reference to the caller. The lock must be held. */
 static void unlist(struct listener *l)
 {
-	struct listener **p = &l->id->listeners;
-
-	while (*p != l)
-		p = &(*p)->next;
-	*p = l->next;
+	UNLINK(l->id->listeners, l);
 	l->id = NULL;
 }
 
@@ -196,8 +192,7 @@ static struct listener *listener_at(struct id *id, const struct sockaddr *a)
  * chose. */
 static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 {
-	struct ibv_device *device = xw_device_at(a, true);
-	struct ibv_context *verbs = device ? xw_cm_context(device) : NULL;
+	struct ibv_context *verbs = xw_cm_context(xw_device_at(a, true));
 	struct listener *l = verbs ? calloc(1, sizeof *l) : NULL;
 	struct sockaddr_storage at;
 	char text[80], class[XW_DSCP_ROOM];
@@ -225,8 +220,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 			unlist(before);
 			release(before);
 		}
-		l->next = id->listeners;
-		id->listeners = l;
+		LINK(id->listeners, l);
 	}
 	next_request(l);
 	return 0;
@@ -377,10 +371,7 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 
 	if (!id->peek.sync)
 		return xw_fail(EINVAL);
-	if (listen->event) {
-		rdma_ack_cm_event(listen->event);
-		listen->event = NULL;
-	}
+	xw_cm_drop_event(listen);
 	if (rdma_get_cm_event(listen->channel, &e) != 0)
 		return -1;
 	if (e->event != RDMA_CM_EVENT_CONNECT_REQUEST) {

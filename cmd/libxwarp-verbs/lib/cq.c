@@ -76,24 +76,6 @@ static bool few_processors(void)
 static pthread_mutex_t cqs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cq *cqs;
 
-static void enlist(struct cq *cq)
-{
-	GUARD(&cqs_lock);
-	cq->next = cqs;
-	cqs = cq;
-}
-
-static void delist(struct cq *cq)
-{
-	struct cq **p;
-
-	GUARD(&cqs_lock);
-	for (p = &cqs; *p && *p != cq; p = &(*p)->next)
-		;
-	if (*p)
-		*p = cq->next;
-}
-
 /* xw_cqs_forked leaves all completion queues to the parent. */
 void xw_cqs_forked(void)
 {
@@ -154,7 +136,8 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 
 	if (error)
 		return error;
-	delist(cq);
+	LOCKED(&cqs_lock)
+		UNLINK(cqs, cq);
 	if (ib->channel) {
 		GUARD(&container_of(ib->channel, struct channel, ib)->lock);
 		epoll_ctl(ib->channel->fd, EPOLL_CTL_DEL, cq->signal, NULL);
@@ -565,7 +548,8 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 			channel->refcnt++;
 		xw_cq_wake(cq);
 	}
-	enlist(cq);
+	GUARD(&cqs_lock);
+	LINK(cqs, cq);
 	return cq;
 }
 

@@ -13,7 +13,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device *devices;	  /* all devices that ever existed; programs keep pointers to them */
-static struct session *kept_sessions[16]; /* one per device, kept until the process or the daemon exits */
 
 void xw_devices_forked(void) { pthread_mutex_init(&lock, NULL); }
 
@@ -52,43 +51,31 @@ static struct device *device_of(const struct link *l)
 	/* Programs read files below both: see sysfs.c. */
 	snprintf(d->ib.ibdev_path, sizeof d->ib.ibdev_path, "/sys/class/infiniband/%s", d->ib.name);
 	snprintf(d->ib.dev_path, sizeof d->ib.dev_path, "%s", d->ib.ibdev_path);
-	d->next = devices;
-	devices = d;
+	LINK(devices, d);
 	return d;
 }
 
-/* kept returns the live session of a device, or of any device if name is empty, or NULL. */
-static struct session *kept(const char *name)
-{
-	for (size_t i = 0; i < sizeof kept_sessions / sizeof *kept_sessions; i++) {
-		if (kept_sessions[i] && kept_sessions[i]->dead) {
-			xw_session_put(kept_sessions[i]);
-			kept_sessions[i] = NULL;
-		}
-		if (kept_sessions[i] && (!*name || strcmp(kept_sessions[i]->link.name, name) == 0))
-			return kept_sessions[i];
-	}
-	return NULL;
-}
-
-/* session_of returns the session of a device, or of the first one if name is empty. On error it returns NULL and
- * sets errno. lock must be held. */
+/* session_of returns the session of a device, or of any one if name is empty. On error it returns NULL and sets errno.
+ * lock must be held. */
 static struct session *session_of(const char *name)
 {
-	struct session *s = kept(name);
-	int error;
+	int error = ENOMEM;
 
-	if (s)
-		return s;
-	if (!(s = xw_session_open(name, &error)))
-		return xw_null(error);
-	for (size_t i = 0; i < sizeof kept_sessions / sizeof *kept_sessions; i++)
-		if (!kept_sessions[i]) {
-			kept_sessions[i] = s;
-			return s;
+	for (struct device *d = devices; d; d = d->next) {
+		if (d->session && d->session->dead) {
+			xw_session_put(d->session);
+			d->session = NULL;
 		}
-	xw_session_put(s);
-	return xw_null(EMFILE);
+		if (d->session && (!*name || strcmp(d->link->name, name) == 0))
+			return d->session;
+	}
+	struct session *s = xw_session_open(name, &error);
+	struct device *d = s ? device_of(&s->link) : NULL;
+	if (d)
+		return d->session = s;
+	if (s)
+		xw_session_put(s);
+	return xw_null(error);
 }
 
 /* index_of returns the index of a link's interface in this network namespace; 0 if there is none. In another namespace
@@ -412,22 +399,17 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return xw_null(EMFILE);
 	}
 	GUARD(&c->s->lock);
-	c->next = c->s->contexts;
-	c->s->contexts = c;
+	LINK(c->s->contexts, c);
 	return &c->v.context;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	struct context *c = xw_context(context), **p;
+	struct context *c = xw_context(context);
 	struct async *a;
 
-	LOCKED(&c->s->lock) {
-		for (p = &c->s->contexts; *p && *p != c; p = &(*p)->next)
-			;
-		if (*p)
-			*p = c->next;
-	}
+	LOCKED(&c->s->lock)
+		UNLINK(c->s->contexts, c);
 	xw_session_put(c->s);
 	close(context->async_fd);
 	close(context->cmd_fd);

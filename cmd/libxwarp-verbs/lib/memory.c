@@ -461,8 +461,8 @@ int xw_share(void *addr, size_t length, bool write, struct share **out)
 			page *= 512; /* mmap returns EINVAL for a part of a huge page (2 MiB or 1 GiB) */
 		}
 		if (!error) {
-			s->next = shares;
-			*out = shares = s;
+			LINK(shares, s);
+			*out = s;
 		}
 	}
 	if (error)
@@ -517,16 +517,9 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 
 void xw_unshare(struct share *s)
 {
-	struct share **p;
-
-	LOCKED(&lock) {
-		for (p = &shares; *p && *p != s; p = &(*p)->next)
-			;
-		if (*p) { /* otherwise it belongs to the parent */
-			*p = s->next;
+	LOCKED(&lock)
+		if (UNLINK(shares, s)) /* otherwise it belongs to the parent */
 			give_back(s->start, s->end);
-		}
-	}
 	free(s);
 }
 

@@ -15,6 +15,8 @@
 struct device {
 	struct ibv_device ib;
 	const struct link *_Atomic link; /* the link that it points to is immutable and never freed */
+	struct session *session; /* kept until the process or the daemon exits; NULL: none */
+	struct ibv_context *of_cm; /* context of rdma_cm; NULL: none */
 	struct device *next;
 };
 
@@ -140,6 +142,7 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max);
 /* XW_QPN_OF_CM is the peer's number in the attributes of rdma_init_qp_attr. No connection has it: it is that of subnet
  * management. */
 #define XW_QPN_OF_CM 0
+void xw_keep_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask); /* copies the attributes of mask */
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
 int xw_set_state(struct qp *q, const char *state, const char *more); /* in the daemon; more: further members, in JSON */
 int xw_allow(struct qp *q, unsigned rights); /* limits the rights of the peer to these */

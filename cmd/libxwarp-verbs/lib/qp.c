@@ -92,8 +92,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	if (a->recv_cq != a->send_cq)
 		xw_cq_add(container_of(a->recv_cq, struct cq, ib), q);
 	GUARD(&q->s->lock);
-	q->next = q->s->qps;
-	q->s->qps = q;
+	LINK(q->s->qps, q);
 	return &q->ib;
 }
 
@@ -114,19 +113,15 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return &container_
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 {
-	struct qp *q = container_of(ib, struct qp, ib), **p;
+	struct qp *q = container_of(ib, struct qp, ib);
 
 	if (xw_qp_state(ib) == IBV_QPS_RTS) /* the daemon would send RST, and the peer could lose the last data */
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
 	int error = xw_destroy(q->s, "destroy_qp", ib->handle);
 	if (error)
 		return error;
-	LOCKED(&q->s->lock) {
-		for (p = &q->s->qps; *p && *p != q; p = &(*p)->next)
-			;
-		if (*p)
-			*p = q->next;
-	}
+	LOCKED(&q->s->lock)
+		UNLINK(q->s->qps, q);
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.qp = ib, .event_type = IBV_EVENT_QP_FATAL});
 	xw_cq_forget(container_of(ib->send_cq, struct cq, ib), ib->qp_num);
 	if (ib->recv_cq != ib->send_cq)
@@ -178,16 +173,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
 	if (right) {
-		if (mask & IBV_QP_ACCESS_FLAGS)
-			q->attr.qp_access_flags = attr->qp_access_flags;
-		if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-			q->attr.max_rd_atomic = attr->max_rd_atomic;
-		if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-			q->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-		if (mask & IBV_QP_PKEY_INDEX)
-			q->attr.pkey_index = attr->pkey_index;
-		if (mask & IBV_QP_PORT)
-			q->attr.port_num = attr->port_num;
+		xw_keep_attr(&q->attr, attr, mask & (XW_INIT_MUST | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC));
 		/* SQD is iWARP's CLOSING, as in the drivers of the kernel. */
 		ends = to == IBV_QPS_SQD && from == IBV_QPS_RTS && !q->down;
 		fails = to == IBV_QPS_ERR && from != IBV_QPS_ERR && !q->down;

@@ -124,7 +124,7 @@ static bool right(const struct ibv_qp_attr *a, int mask)
 	       !(mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) && !(mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31);
 }
 
-static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+void xw_keep_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
 #define KEEP(bit, field)     \
 	if (mask & (bit))    \
@@ -241,7 +241,7 @@ int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 		xw_warn("%s", no_gid);
 	if (!may(from, to, mask) || !right(attr, mask))
 		return EINVAL;
-	keep(&next, attr, mask);
+	xw_keep_attr(&next, attr, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		error = xw_allow(q, xw_rights((int)attr->qp_access_flags));
 	/* rdma_cm connects: RTR and RTS are only names. */

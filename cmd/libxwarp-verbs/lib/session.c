@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-static struct session *sessions[64]; /* open sessions, for fork */
+static struct session *sessions; /* open sessions, for fork */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static _Thread_local bool quiet;
@@ -21,25 +21,13 @@ void xw_session_quiet(void) { quiet = true; }
 void xw_sessions_forked(void)
 {
 	pthread_mutex_init(&sessions_lock, NULL);
-	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
-		if (sessions[i]) {
-			pthread_mutex_init(&sessions[i]->lock, NULL); /* its holder does not exist in the child */
-			sessions[i]->dead = true;
-			if (sessions[i]->fd >= 0)
-				close(sessions[i]->fd);
-			sessions[i] = NULL;
-		}
-}
-
-static void remember(struct session *s, struct session *in_place_of)
-{
-	xw_watch_forks();
-	GUARD(&sessions_lock);
-	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
-		if (sessions[i] == in_place_of) {
-			sessions[i] = s;
-			return;
-		}
+	for (struct session *s = sessions; s; s = s->next) {
+		pthread_mutex_init(&s->lock, NULL); /* its holder does not exist in the child */
+		s->dead = true;
+		if (s->fd >= 0)
+			close(s->fd);
+	}
+	sessions = NULL;
 }
 
 /* warn_refused says why the daemon's socket refused a program, and the next step. */
@@ -186,7 +174,9 @@ struct session *xw_session_open(const char *device, int *error)
 		free(s);
 		return NULL;
 	}
-	remember(s, NULL);
+	xw_watch_forks();
+	LOCKED(&sessions_lock)
+		LINK(sessions, s);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by threads of the program */
 	*error = pthread_create(&s->reader, NULL, xw_reader, s);
@@ -222,7 +212,8 @@ void xw_session_put(struct session *s)
 		if (left > 0)
 			return;
 	}
-	remember(NULL, s);
+	LOCKED(&sessions_lock)
+		UNLINK(sessions, s);
 	if (s->fd >= 0)
 		close(s->fd);
 	if (s->ring >= 0)

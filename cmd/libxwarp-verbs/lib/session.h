@@ -46,6 +46,7 @@ struct session {
 	int refs;
 	uint64_t last;
 	struct call *calls;
+	struct session *next; /* open session of the process */
 	struct context *contexts;
 	struct qp *qps;
 	struct srq *srqs;

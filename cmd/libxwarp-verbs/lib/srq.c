@@ -41,8 +41,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	}
 	n->max_sge = q->max_sge;
 	GUARD(&q->s->lock);
-	q->next = q->s->srqs;
-	q->s->srqs = q;
+	LINK(q->s->srqs, q);
 	return &q->ib;
 }
 
@@ -91,17 +90,13 @@ EXPORT int ibv_query_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 {
-	struct srq *q = container_of(ib, struct srq, ib), **p;
+	struct srq *q = container_of(ib, struct srq, ib);
 	int error = xw_destroy(q->s, "destroy_srq", ib->handle);
 
 	if (error)
 		return error;
-	LOCKED(&q->s->lock) {
-		for (p = &q->s->srqs; *p && *p != q; p = &(*p)->next)
-			;
-		if (*p)
-			*p = q->next;
-	}
+	LOCKED(&q->s->lock)
+		UNLINK(q->s->srqs, q);
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.srq = ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
 	xw_bounce_forget(q);
 	xw_unmap(&q->area);
