@@ -16,52 +16,51 @@ void xw_async(struct context *c, struct ibv_async_event *e)
 	(void)!write(c->v.context.async_fd, &one, sizeof one);
 }
 
-/* account refers to the event counters of an object. */
-struct account {
-	pthread_mutex_t *lock;
-	pthread_cond_t *changed;
-	unsigned *delivered;
-	uint32_t *acked;
-};
+void xw_events_init(struct events *e)
+{
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->changed, NULL);
+}
 
-/* account_of reports whether the event belongs to an object, and returns its counters. */
-static bool account_of(const struct ibv_async_event *e, struct account *a)
+void xw_events_ack(struct events *e, unsigned n)
+{
+	GUARD(&e->lock);
+	e->acked += n;
+	pthread_cond_signal(&e->changed);
+}
+
+void xw_events_end(struct events *e)
+{
+	GUARD(&e->lock);
+	while (e->acked != e->delivered)
+		pthread_cond_wait(&e->changed, &e->lock);
+}
+
+/* counts_of returns the counts of the object of an event, or NULL if the event belongs to none. */
+static struct events *counts_of(const struct ibv_async_event *e)
 {
 	switch (e->event_type) {
-	case IBV_EVENT_CQ_ERR: {
-		struct cq *cq = container_of(e->element.cq, struct cq, ib);
-		*a = (struct account){&cq->ib.mutex, &cq->ib.cond, &cq->async_delivered, &cq->ib.async_events_completed};
-		return true;
-	}
+	case IBV_EVENT_CQ_ERR: return &container_of(e->element.cq, struct cq, ib)->async;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED: {
-		struct qp *q = container_of(e->element.qp, struct qp, ib);
-		*a = (struct account){&q->ib.mutex, &q->ib.cond, &q->delivered, &q->ib.events_completed};
-		return true;
-	}
-	case IBV_EVENT_SRQ_LIMIT_REACHED: {
-		struct srq *q = container_of(e->element.srq, struct srq, ib);
-		*a = (struct account){&q->ib.mutex, &q->ib.cond, &q->delivered, &q->ib.events_completed};
-		return true;
-	}
-	default: return false;
+	case IBV_EVENT_QP_LAST_WQE_REACHED: return &container_of(e->element.qp, struct qp, ib)->async;
+	case IBV_EVENT_SRQ_LIMIT_REACHED: return &container_of(e->element.srq, struct srq, ib)->async;
+	default: return NULL;
 	}
 }
 
 /* take returns the oldest event, or NULL. Its object cannot be destroyed before the event is acknowledged. */
 static struct async *take(struct context *c)
 {
-	struct account account;
-
 	GUARD(&c->v.context.mutex);
 	struct async *a = c->events;
 	if (a && !(c->events = a->next))
 		c->tail = &c->events;
-	if (a && account_of(&a->event, &account))
-		LOCKED(account.lock)
-			(*account.delivered)++;
+	struct events *counts = a ? counts_of(&a->event) : NULL;
+	if (counts)
+		LOCKED(&counts->lock)
+			counts->delivered++;
 	return a;
 }
 
@@ -81,26 +80,20 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	struct account a;
+	struct events *counts = counts_of(event);
 
-	if (!account_of(event, &a))
-		return;
-	GUARD(a.lock);
-	(*a.acked)++;
-	pthread_cond_signal(a.changed);
+	if (counts)
+		xw_events_ack(counts, 1);
 }
 
 void xw_async_end(struct ibv_context *context, struct ibv_async_event *e)
 {
 	struct context *c = xw_context(context);
 	struct async **p, *a;
-	struct account other, account;
 
-	if (!account_of(e, &account))
-		return;
 	LOCKED(&context->mutex) {
 		for (p = &c->events; (a = *p);)
-			if (account_of(&a->event, &other) && other.lock == account.lock) {
+			if (counts_of(&a->event) == counts_of(e)) {
 				*p = a->next;
 				xw_uncount(context->async_fd, false); /* a reader that has taken it finds no event */
 				free(a);
@@ -109,7 +102,5 @@ void xw_async_end(struct ibv_context *context, struct ibv_async_event *e)
 			}
 		c->tail = p;
 	}
-	GUARD(account.lock);
-	while (*account.acked != *account.delivered)
-		pthread_cond_wait(account.changed, account.lock);
+	xw_events_end(counts_of(e));
 }

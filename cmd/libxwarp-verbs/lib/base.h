@@ -102,6 +102,15 @@ static inline void xw_release(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
 	for (pthread_mutex_t *held __attribute__((cleanup(xw_release))) = xw_hold(mutex), *now = held; now;  \
 	     now = NULL)
 
+static inline void xw_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
+
+/* FD declares a descriptor that is closed at the end of its block. */
+#define FD __attribute__((cleanup(xw_close))) int
+
 /* LINK adds an object to a list, UNLINK removes it and reports whether it was in the list. Objects have a member next. */
 #define LINK(list, o) ((void)((o)->next = (list), (list) = (o)))
 #define UNLINK(list, o)                                                    \
@@ -161,6 +170,26 @@ static inline _Atomic uint32_t *xw_word(void *mem, size_t at)
 {
 	return (_Atomic uint32_t *)(void *)((uint8_t *)mem + at);
 }
+
+/* Integers in slots, which need not be aligned. */
+static inline uint32_t get32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+static inline uint64_t get64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+static inline void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+static inline void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
 
 static inline uint8_t *xw_slot(struct ring *r, uint32_t i)
 {

@@ -102,16 +102,6 @@ static const struct bounce *find(const struct ibv_sge *sge, uint64_t *at)
 	return NULL;
 }
 
-static struct ibv_sge piece(const uint8_t *p)
-{
-	struct ibv_sge s;
-
-	memcpy(&s.lkey, p, sizeof s.lkey);
-	memcpy(&s.length, p + XW_SGE_LEN, sizeof s.length);
-	memcpy(&s.addr, p + XW_SGE_TO, sizeof s.addr);
-	return s;
-}
-
 /* take_note returns the number of a new note, or -1 if there are too many or memory is short. */
 static int64_t take_note(const struct note *n)
 {
@@ -151,8 +141,7 @@ static int mark(uint8_t *slot, uint8_t *flags, const struct note *n)
 
 	if (number < 0)
 		return ENOMEM;
-	uint64_t id = (uint64_t)number;
-	memcpy(slot + XW_SLOT_ID, &id, sizeof id);
+	put64(slot + XW_SLOT_ID, (uint64_t)number);
 	*flags |= XW_WR_MARKED;
 	return 0;
 }
@@ -160,10 +149,10 @@ static int mark(uint8_t *slot, uint8_t *flags, const struct note *n)
 /* read_list reads the SGEs of a slot. If the daemon changed them in the meantime, only the daemon is affected. */
 static void read_list(struct note *n, const uint8_t *slot, uint8_t pieces, const uint8_t *list)
 {
-	memcpy(&n->id, slot + XW_SLOT_ID, sizeof n->id);
+	n->id = get64(slot + XW_SLOT_ID);
 	n->n = pieces < XW_MAX_SGE ? pieces : XW_MAX_SGE;
-	for (uint32_t i = 0; i < n->n; i++)
-		n->list[i] = piece(list + (size_t)i * XW_SGE_SIZE);
+	for (uint32_t i = 0; i < n->n; i++, list += XW_SGE_SIZE)
+		n->list[i] = (struct ibv_sge){get64(list + XW_SGE_TO), get32(list + XW_SGE_LEN), get32(list)};
 }
 
 int xw_bounce_send(const void *owner, uint8_t *slot)

@@ -65,7 +65,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, vo
 			n = epoll_wait(ib->fd, &e, 1, 0);
 			struct cq *cq = e.data.ptr;
 			if (n == 1 && signal_of(cq)) {
-				cq->delivered++;
+				cq->completions.delivered++;
 				*out = &cq->ib;
 				*cq_context = cq->ib.cq_context;
 				return 0;
@@ -78,7 +78,5 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, vo
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *ib, unsigned n)
 {
-	GUARD(&ib->mutex);
-	ib->comp_events_completed += n;
-	pthread_cond_signal(&ib->cond);
+	xw_events_ack(&container_of(ib, struct cq, ib)->completions, n);
 }

@@ -173,11 +173,9 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 static bool source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	socklen_t n = sizeof *src;
-	int fd = xw_socket(dst->sa_family, SOCK_DGRAM);
+	FD fd = xw_socket(dst->sa_family, SOCK_DGRAM);
 	bool found = fd >= 0 && connect(fd, dst, xw_addr_len(dst)) == 0 && getsockname(fd, (struct sockaddr *)src, &n) == 0;
 
-	if (fd >= 0)
-		close(fd);
 	if (found)
 		*xw_port((struct sockaddr *)src) = 0;
 	return found;

@@ -54,8 +54,8 @@ static unsigned reads(uint8_t n, uint8_t most)
 /* too_deep reports whether more Reads and atomics are requested than a queue pair supports. */
 static bool too_deep(const struct rdma_conn_param *p)
 {
-	return p && ((p->responder_resources > XW_READS && p->responder_resources != RDMA_MAX_RESP_RES) ||
-		     (p->initiator_depth > XW_READS && p->initiator_depth != RDMA_MAX_INIT_DEPTH));
+	return (p->responder_resources > XW_READS && p->responder_resources != RDMA_MAX_RESP_RES) ||
+	       (p->initiator_depth > XW_READS && p->initiator_depth != RDMA_MAX_INIT_DEPTH);
 }
 
 /* failure_of returns the event for a failed connect or accept. */
@@ -133,12 +133,15 @@ static uint32_t operate(struct session *s, uint32_t qp_num, bool own)
 	return q->ib.handle;
 }
 
+/* defaults are the parameters of a program that passes none. */
+static struct rdma_conn_param defaults = {.responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH};
+
 /* start reserves an identifier for connect or accept. */
 static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state from, uint32_t *qp)
 {
 	if (too_deep(p))
 		return xw_fail(EINVAL);
-	uint32_t qp_num = id->cm.qp ? id->cm.qp->qp_num : p ? p->qp_num : 0;
+	uint32_t qp_num = id->cm.qp ? id->cm.qp->qp_num : p->qp_num;
 	GUARD(&xw_cm_lock);
 	if (id->state != from || !id->cm.verbs || !(*qp = operate(xw_session(id->cm.verbs), qp_num, moves_own(id))))
 		return xw_fail(EINVAL);
@@ -171,9 +174,10 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	uint16_t *port = xw_port((struct sockaddr *)&from), chosen = id->any_port ? ntohs(*port) : 0;
 	uint32_t qp;
 
+	p = p ? p : &defaults;
 	if (start(id, p, CM_ROUTE, &qp) != 0)
 		return -1;
-	put_private(data, id, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+	put_private(data, id, p->private_data, p->private_data_len);
 	if (chosen)
 		*port = 0;
 	xw_addr_text((struct sockaddr *)&from, local, sizeof local);
@@ -181,8 +185,8 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	xw_free_port(id);
 	xw_begin(id->s, &id->call, "connect",
 		 "{\"qp\":%u,\"local\":\"%s\",\"try_port\":%u,\"remote\":\"%s\",\"patience_ms\":%d,\"ird\":%u,\"ord\":%u%s%s}",
-		 qp, local, chosen, remote, PATIENCE, reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, XW_READS),
-		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, XW_READS), xw_dscp(id, class), data);
+		 qp, local, chosen, remote, PATIENCE, reads(p->responder_resources, XW_READS),
+		 reads(p->initiator_depth, XW_READS), xw_dscp(id, class), data);
 	return xw_cm_complete(id);
 }
 
@@ -211,14 +215,14 @@ EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	char data[PRIVATE_ROOM];
 	uint32_t qp;
 
+	p = p ? p : &defaults;
 	if (start(id, p, CM_REQUEST, &qp) != 0)
 		return -1;
-	put_private(data, id, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+	put_private(data, id, p->private_data, p->private_data_len);
 	if (id->dscp) /* of its own, not the listener's */
 		set_class(id, qp);
 	xw_begin(id->s, &id->call, "accept", "{\"handle\":%u,\"qp\":%u,\"ird\":%u,\"ord\":%u%s}", id->request, qp,
-		 reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, least(id->responder, XW_READS)),
-		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, least(id->depth, XW_READS)), data);
+		 reads(p->responder_resources, least(id->responder, XW_READS)), reads(p->initiator_depth, least(id->depth, XW_READS)), data);
 	return xw_cm_complete(id);
 }
 

@@ -31,6 +31,16 @@ EXPORT void rdma_freeaddrinfo(struct rdma_addrinfo *ai)
 	}
 }
 
+/* new_info returns an entry without addresses, or NULL. */
+static struct rdma_addrinfo *new_info(int flags, int family)
+{
+	struct rdma_addrinfo *r = calloc(1, sizeof *r);
+
+	if (r)
+		*r = (struct rdma_addrinfo){.ai_flags = flags, .ai_family = family, .ai_qp_type = IBV_QPT_RC, .ai_port_space = RDMA_PS_TCP};
+	return r;
+}
+
 /* from_hints implements rdma_getaddrinfo for addresses that the program provides. */
 static int from_hints(const struct rdma_addrinfo *hints, struct rdma_addrinfo **out)
 {
@@ -38,12 +48,8 @@ static int from_hints(const struct rdma_addrinfo *hints, struct rdma_addrinfo **
 
 	if (!hints || (!hints->ai_src_addr && !hints->ai_dst_addr))
 		return xw_fail(EINVAL);
-	if (!(r = calloc(1, sizeof *r)))
+	if (!(r = new_info(hints->ai_flags, (hints->ai_dst_addr ? hints->ai_dst_addr : hints->ai_src_addr)->sa_family)))
 		return xw_fail(ENOMEM);
-	r->ai_flags = hints->ai_flags;
-	r->ai_family = (hints->ai_dst_addr ? hints->ai_dst_addr : hints->ai_src_addr)->sa_family;
-	r->ai_qp_type = IBV_QPT_RC;
-	r->ai_port_space = RDMA_PS_TCP;
 	if (copy_addr(hints->ai_src_addr, hints->ai_src_len, &r->ai_src_addr, &r->ai_src_len) != 0 ||
 	    copy_addr(hints->ai_dst_addr, hints->ai_dst_len, &r->ai_dst_addr, &r->ai_dst_len) != 0) {
 		rdma_freeaddrinfo(r);
@@ -70,14 +76,10 @@ EXPORT int rdma_getaddrinfo(const char *node, const char *service, const struct 
 	if (error)
 		return error == EAI_SYSTEM ? -1 : error;
 	for (struct addrinfo *a = list; a; a = a->ai_next) {
-		struct rdma_addrinfo *r = *tail = calloc(1, sizeof *r);
+		struct rdma_addrinfo *r = *tail = new_info(flags, a->ai_family);
 		if (!r)
 			break;
 		tail = &r->ai_next;
-		r->ai_flags = flags;
-		r->ai_family = a->ai_family;
-		r->ai_qp_type = IBV_QPT_RC;
-		r->ai_port_space = RDMA_PS_TCP;
 		if (passive)
 			copy_addr(a->ai_addr, a->ai_addrlen, &r->ai_src_addr, &r->ai_src_len);
 		else

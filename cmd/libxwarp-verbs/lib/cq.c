@@ -144,9 +144,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 		ib->channel->refcnt--;
 	}
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.cq = ib, .event_type = IBV_EVENT_CQ_ERR});
-	LOCKED(&ib->mutex)
-		while (ib->comp_events_completed != cq->delivered)
-			pthread_cond_wait(&ib->cond, &ib->mutex);
+	xw_events_end(&cq->completions);
 	close_cq(cq);
 	return 0;
 }
@@ -185,33 +183,17 @@ static unsigned flags_of(const uint8_t *e)
 	       (e[XW_CQE_FLAGS] & XW_WC_WITH_INVALIDATE ? IBV_WC_WITH_INV : 0);
 }
 
-static uint32_t u32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof v);
-	return v;
-}
-
-static uint64_t u64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof v);
-	return v;
-}
-
 static struct ibv_wc completion(const uint8_t *e)
 {
 	struct ibv_wc wc = {
-		.wr_id = u64(e + XW_SLOT_ID), .status = status_of(e[XW_CQE_STATUS]), .opcode = opcode_of(e),
-		.byte_len = u32(e + XW_CQE_LEN), .qp_num = u32(e + XW_CQE_QP), .wc_flags = flags_of(e),
+		.wr_id = get64(e + XW_SLOT_ID), .status = status_of(e[XW_CQE_STATUS]), .opcode = opcode_of(e),
+		.byte_len = get32(e + XW_CQE_LEN), .qp_num = get32(e + XW_CQE_QP), .wc_flags = flags_of(e),
 	};
 
 	if (wc.wc_flags & IBV_WC_WITH_IMM)
-		wc.imm_data = u32(e + XW_CQE_IMM);
+		wc.imm_data = get32(e + XW_CQE_IMM);
 	else if (wc.wc_flags & IBV_WC_WITH_INV)
-		wc.invalidated_rkey = u32(e + XW_CQE_INVALIDATED);
+		wc.invalidated_rkey = get32(e + XW_CQE_INVALIDATED);
 	return wc;
 }
 
@@ -336,7 +318,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	pthread_mutex_lock(&cq->poll);
 	for (int left = available(cq); n < room && left > 0; left--) {
 		const uint8_t *e = at(cq, 0);
-		if (u32(e + XW_CQE_QP) != 0) /* otherwise of a destroyed queue pair */
+		if (get32(e + XW_CQE_QP) != 0) /* otherwise of a destroyed queue pair */
 			wc[n++] = next(cq, e);
 		release(cq);
 	}
@@ -407,12 +389,10 @@ static void each(struct cq *cq, void (*f)(uint8_t *e, uint32_t qp), uint32_t qp)
 
 static void forget(uint8_t *e, uint32_t qp)
 {
-	const uint32_t none = 0;
-
-	if (u32(e + XW_CQE_QP) != qp)
+	if (get32(e + XW_CQE_QP) != qp)
 		return;
 	take(e);
-	memcpy(e + XW_CQE_QP, &none, sizeof none);
+	put32(e + XW_CQE_QP, 0);
 }
 
 /* xw_cq_forget removes the completions of a destroyed queue pair from the queue. */
@@ -432,7 +412,7 @@ void xw_cq_add(struct cq *cq, struct qp *q)
 static void land(uint8_t *e, uint32_t qp)
 {
 	(void)qp;
-	if (u32(e + XW_CQE_QP) == 0 || !marked(e))
+	if (get32(e + XW_CQE_QP) == 0 || !marked(e))
 		return;
 	struct ibv_wc wc = completion(e);
 	xw_bounce_land(&wc);
@@ -455,7 +435,7 @@ static int next_poll(struct ibv_cq_ex *ex)
 	for (; left > 0; left--) {
 		memcpy(cq->current, at(cq, 0), sizeof cq->current);
 		release(cq);
-		if (u32(cq->current + XW_CQE_QP) == 0)
+		if (get32(cq->current + XW_CQE_QP) == 0)
 			continue;
 		struct ibv_wc wc = next(cq, cq->current);
 		ex->status = wc.status;
@@ -498,9 +478,9 @@ static void end_poll(struct ibv_cq_ex *ex) { pthread_mutex_unlock(&container_of(
 	}
 READ(opcode, enum ibv_wc_opcode, opcode_of(e))
 READ(vendor_err, uint32_t, 0)
-READ(byte_len, uint32_t, u32(e + XW_CQE_LEN))
-READ(imm_data, __be32, u32(e + (e[XW_CQE_FLAGS] & XW_WC_WITH_INVALIDATE ? XW_CQE_INVALIDATED : XW_CQE_IMM)))
-READ(qp_num, uint32_t, u32(e + XW_CQE_QP))
+READ(byte_len, uint32_t, get32(e + XW_CQE_LEN))
+READ(imm_data, __be32, get32(e + (e[XW_CQE_FLAGS] & XW_WC_WITH_INVALIDATE ? XW_CQE_INVALIDATED : XW_CQE_IMM)))
+READ(qp_num, uint32_t, get32(e + XW_CQE_QP))
 READ(src_qp, uint32_t, 0)
 READ(wc_flags, unsigned, flags_of(e))
 READ(slid, uint32_t, 0)
@@ -532,8 +512,8 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 	cq->ib.context = context;
 	cq->ib.channel = channel;
 	cq->ib.cq_context = cq_context;
-	pthread_mutex_init(&cq->ib.mutex, NULL);
-	pthread_cond_init(&cq->ib.cond, NULL);
+	xw_events_init(&cq->completions);
+	xw_events_init(&cq->async);
 	pthread_mutexattr_init(&again);
 	pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
 	pthread_mutex_init(&cq->poll, &again);

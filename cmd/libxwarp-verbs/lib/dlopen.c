@@ -63,7 +63,7 @@ __attribute__((noinline)) static void *open_rdma(opener *next, const char *file,
  * is false for a name without a directory, which only ld.so can find. */
 __attribute__((noinline)) static bool uses_rdma(const char *file)
 {
-	int fd = file && strchr(file, '/') ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+	FD fd = file && strchr(file, '/') ? open(file, O_RDONLY | O_CLOEXEC) : -1;
 	struct stat st;
 	void *p = MAP_FAILED;
 	bool found = false;
@@ -76,8 +76,6 @@ __attribute__((noinline)) static bool uses_rdma(const char *file)
 			memmem(p, n, "librdmacm.so", strlen("librdmacm.so"));
 		xw_munmap(p, n);
 	}
-	if (fd >= 0)
-		close(fd);
 	return found;
 }
 

@@ -43,9 +43,7 @@ void xw_record_post(struct ring *r, uint32_t n)
 	for (uint32_t i = r->own; i != r->own + n; i++) {
 		const uint8_t *slot = xw_slot(r, i);
 		uint8_t op = r->receives ? (uint8_t)XW_OP_RECV : slot[XW_SEND_OP];
-		uint64_t id;
-		memcpy(&id, slot + XW_SLOT_ID, sizeof id);
-		atomic_store_explicit(&k->at[i & k->mask].id, id, memory_order_relaxed);
+		atomic_store_explicit(&k->at[i & k->mask].id, get64(slot + XW_SLOT_ID), memory_order_relaxed);
 		atomic_store_explicit(&k->at[i & k->mask].kind, op | (uint32_t)slot[XW_SEND_FLAGS] << 8, memory_order_relaxed);
 	}
 	atomic_store_explicit(&k->end, r->own + n, memory_order_release);
@@ -66,10 +64,9 @@ static uint32_t oldest(struct record *k, uint32_t *end)
  * immediate data is two requests to the daemon; failure of the first does not retire it. */
 static void retire(struct record *k, const uint8_t *e)
 {
-	uint64_t id;
+	uint64_t id = get64(e + XW_SLOT_ID);
 	uint32_t end, i;
 
-	memcpy(&id, e + XW_SLOT_ID, sizeof id);
 	for (i = oldest(k, &end); i != end; i++) {
 		uint32_t kind = atomic_load_explicit(&k->at[i & k->mask].kind, memory_order_relaxed);
 		bool half = e[XW_CQE_OP] == XW_OP_WRITE && (op_of(kind) == XW_OP_WRITE_IMM || op_of(kind) == XW_OP_WRITE_IMM_SE);
@@ -114,10 +111,9 @@ void xw_cq_delist(struct cq *cq, uint32_t qp_num)
  * of the daemon can be there. cq must be locked. */
 void xw_cq_retire(struct cq *cq, const uint8_t *e)
 {
-	uint32_t qp_num;
-
-	memcpy(&qp_num, e + XW_CQE_QP, sizeof qp_num);
+	uint32_t qp_num = get32(e + XW_CQE_QP);
 	struct qp *q = *list_of(cq, qp_num);
+
 	while (q && q->ib.qp_num != qp_num)
 		q = q->in_cq[link_of(cq, q)];
 	if (!q)
@@ -170,8 +166,8 @@ static void flush(struct cq *cq, struct qp *q, struct ring *r)
 		uint64_t id = atomic_load_explicit(&k->at[i & k->mask].id, memory_order_relaxed);
 		uint32_t kind = atomic_load_explicit(&k->at[i & k->mask].kind, memory_order_relaxed);
 		uint8_t op = op_of(kind);
-		memcpy(e + XW_SLOT_ID, &id, sizeof id);
-		memcpy(e + XW_CQE_QP, &q->ib.qp_num, sizeof q->ib.qp_num);
+		put64(e + XW_SLOT_ID, id);
+		put32(e + XW_CQE_QP, q->ib.qp_num);
 		e[XW_CQE_OP] = op == XW_OP_WRITE_IMM || op == XW_OP_WRITE_IMM_SE ? (uint8_t)XW_OP_IMM : op;
 		e[XW_CQE_STATUS] = XW_WC_WR_FLUSH_ERR;
 		e[XW_CQE_FLAGS] = flags_of(kind) & XW_WR_MARKED ? XW_WC_WAS_MARKED : 0;

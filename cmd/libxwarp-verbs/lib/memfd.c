@@ -40,7 +40,7 @@ struct entry { /* a directory entry as returned by getdents64 */
 static void each_descriptor(bool (*f)(int fd, void *arg), void *arg)
 {
 	_Alignas(struct entry) char list[2048];
-	int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	FD dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	bool done = false;
 
 	for (long n; dir >= 0 && !done && (n = syscall(SYS_getdents64, dir, list, sizeof list)) > 0;)
@@ -53,8 +53,6 @@ static void each_descriptor(bool (*f)(int fd, void *arg), void *arg)
 				done = f(fd, arg);
 			at += e->length;
 		}
-	if (dir >= 0)
-		close(dir);
 }
 
 struct wanted {
@@ -102,13 +100,12 @@ static int reopen(const char *path, const struct wanted *w)
 {
 	char again[32];
 	struct stat st;
-	int fd = -1, name = open(path, O_PATH | O_CLOEXEC);
+	FD name = open(path, O_PATH | O_CLOEXEC);
+	int fd = -1;
 
 	snprintf(again, sizeof again, "/proc/self/fd/%d", name);
 	if (name >= 0 && fstat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_dev == w->device && st.st_ino == w->inode)
 		fd = open(again, O_RDWR | O_CLOEXEC);
-	if (name >= 0)
-		close(name);
 	if (fd >= 0 && !(is(fd, w) && can_map(fd))) {
 		close(fd);
 		fd = -1;

@@ -66,7 +66,7 @@ static int open_arena(void)
 static char *read_maps(size_t *room)
 {
 	size_t n = 0;
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	FD fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	char *text = MAP_FAILED;
 
 	*room = 1 << 16;
@@ -86,8 +86,6 @@ static char *read_maps(size_t *room)
 			text = more;
 		}
 	}
-	if (fd >= 0)
-		close(fd);
 	return text == MAP_FAILED ? NULL : text;
 }
 
@@ -388,7 +386,8 @@ static int back(uintptr_t from, uintptr_t to)
 
 static int move_piece(const struct vma *v)
 {
-	int pagemap = -1, error = 0;
+	FD pagemap = -1;
+	int error = 0;
 
 	if (ours(v))
 		return 0;
@@ -401,8 +400,6 @@ static int move_piece(const struct vma *v)
 		hole = hole && !shared(at, stop); /* otherwise the arena has data from before the program unmapped it */
 		error = move_in(at, stop, v->prot, hole ? pagemap : -1);
 	}
-	if (pagemap >= 0)
-		close(pagemap);
 	return error;
 }
 

@@ -20,6 +20,13 @@ struct device {
 	struct device *next;
 };
 
+/* events counts the events of an object, which is destroyed only when the program has acknowledged all of them. */
+struct events {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned delivered, acked;
+};
+
 struct async {
 	struct ibv_async_event event;
 	struct async *next;
@@ -69,8 +76,7 @@ struct cq {
 	struct cq *next; /* next in the process */
 	struct qp *qps[XW_CQ_LISTS]; /* queue pairs that complete here, hashed by number, see flush.c */
 	unsigned idle; /* consecutive empty polls */
-	unsigned delivered;	  /* events, under ib.mutex */
-	unsigned async_delivered; /* likewise */
+	struct events completions, async;
 	uint8_t current[XW_CQE_SIZE]; /* completion of an extended poll */
 	bool stamps;			   /* the program reads when it was polled */
 	uint64_t polled, polled_wall;	   /* by CLOCK_MONOTONIC_RAW and CLOCK_REALTIME, in ns */
@@ -85,7 +91,7 @@ struct srq {
 	struct area area;
 	uint32_t bell;
 	uint32_t max_sge, depth;
-	unsigned delivered; /* events, under ib.mutex */
+	struct events async;
 };
 
 struct qp {
@@ -101,7 +107,7 @@ struct qp {
 	struct area area;
 	uint32_t bell;
 	uint32_t max_sge, max_inline;
-	unsigned delivered; /* events, under ib.mutex */
+	struct events async;
 	bool sig_all;
 	bool down;
 	bool of_cm; /* style roce: rdma_cm connects it, although the program moves it to RTS */
@@ -155,6 +161,9 @@ extern const char xw_datagrams[]; /* message for unsupported datagrams */
 bool xw_loopback(const struct sockaddr *addr);
 bool xw_same_address(const struct sockaddr *a, const struct sockaddr *b); /* without the port; a zone of 0 is any */
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any);
+void xw_events_init(struct events *e);
+void xw_events_ack(struct events *e, unsigned n);
+void xw_events_end(struct events *e); /* waits until all are acknowledged */
 void xw_async(struct context *c, struct ibv_async_event *e);
 /* xw_async_end removes the events of a destroyed object from the queue, and waits until the program has acknowledged
  * those that it received. e identifies the object. */

@@ -1,9 +1,6 @@
 /* Posting: ibv_post_send, ibv_post_recv and ibv_wr_*. They touch shared memory only, and an eventfd when the daemon sleeps. */
 #include "objects.h"
 
-static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
-static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
-
 /* ring_bell notifies the daemon of entries in a queue's rings. The caller has stored the tail sequentially
  * consistent. */
 static void ring_bell(struct session *s, uint32_t bell)
@@ -131,7 +128,7 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 	if (op == IBV_WR_BIND_MW)
 		return put_bind(b, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 	if (imm)
-		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 bytes of 8 (RFC 7306, 6.1) */
+		put32(b + XW_SEND_IMM, wr->imm_data); /* the first 4 bytes of 8 (RFC 7306, 6.1) */
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
 		put32(b + XW_SEND_INVALIDATE, wr->invalidate_rkey);
 	else if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {

@@ -73,7 +73,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	pthread_mutex_init(&q->send, NULL);
 	pthread_mutex_init(&q->recv, NULL);
 	pthread_mutex_init(&q->ib.mutex, NULL);
-	pthread_cond_init(&q->ib.cond, NULL);
+	xw_events_init(&q->async);
 	q->ib.context = context;
 	q->ib.qp_context = a->qp_context;
 	q->ib.pd = a->pd;

@@ -30,8 +30,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	q->ib.context = pd->context;
 	q->ib.srq_context = a->srq_context;
 	q->ib.pd = pd;
-	pthread_mutex_init(&q->ib.mutex, NULL);
-	pthread_cond_init(&q->ib.cond, NULL);
+	xw_events_init(&q->async);
 	pthread_mutex_init(&q->post, NULL);
 	int error = open_srq(q, n->max_wr, n->max_sge ? n->max_sge : 1);
 	if (error) {
