@@ -1,9 +1,7 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 
@@ -16,40 +14,37 @@ var busyPollCheck = check{
 	why: "a worker with poll_nic polls the NAPI instance of its queue and defers interrupts; " +
 		"without such a worker, deferred interrupts only add latency",
 	look: lookForDeferral,
-	save: func(e *env) (settings, error) {
-		s, err := saveFile(e.deferral()...)
-		if err != nil {
-			return nil, err
+	want: func(e *env) (settings, error) {
+		s := settings{}
+		for _, f := range e.deferral() {
+			s[f] = "0"
 		}
 		for _, n := range e.forgotten() {
-			s[fmt.Sprint(napiSetting, n.ID)] = fmt.Sprint(n.DeferHardIRQs, " ", n.GROFlushTimeout)
+			s[fmt.Sprint(napiSetting, n.ID)] = "0 0"
 		}
 		return s, nil
 	},
-	fix: func(e *env) error {
-		for _, f := range e.deferral() {
-			if err := writeSetting(f, "0"); err != nil {
-				return err
-			}
+	get: func(e *env, key string) (string, error) {
+		id, ok := strings.CutPrefix(key, napiSetting)
+		if !ok {
+			return readSetting(e, key)
 		}
-		for _, n := range e.forgotten() {
-			n.DeferHardIRQs, n.GROFlushTimeout = 0, 0
-			if err := ring.SetNAPI(n); err != nil {
-				return err
-			}
-		}
-		return nil
+		n, err := queryNAPI(id)
+		return fmt.Sprint(n.DeferHardIRQs, " ", n.GROFlushTimeout), err
 	},
-	undo: func(e *env, s settings) error {
-		files := maps.Clone(s)
-		var errs []error
-		for key, value := range s {
-			if id, ok := strings.CutPrefix(key, napiSetting); ok {
-				delete(files, key)
-				errs = append(errs, restoreNAPI(id, value))
-			}
+	put: func(e *env, key, value string) error {
+		id, ok := strings.CutPrefix(key, napiSetting)
+		if !ok {
+			return putIn(e.deferral()...)(e, key, value)
 		}
-		return errors.Join(append(errs, restoreFiles((*env).deferral)(e, files))...)
+		n, err := queryNAPI(id)
+		if err == nil {
+			_, err = fmt.Sscan(value, &n.DeferHardIRQs, &n.GROFlushTimeout)
+		}
+		if err != nil {
+			return err
+		}
+		return ring.SetNAPI(n)
 	},
 }
 
@@ -106,20 +101,13 @@ func (e *env) forgotten() (list []ring.NAPI) {
 	return list
 }
 
-// restoreNAPI restores the saved settings of the NAPI instance with an ID.
-func restoreNAPI(id, value string) error {
+// queryNAPI queries the NAPI instance with an ID.
+func queryNAPI(id string) (n ring.NAPI, err error) {
 	number, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return err
+		return n, err
 	}
-	n, err := ring.QueryNAPI(uint32(number))
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Sscan(value, &n.DeferHardIRQs, &n.GROFlushTimeout); err != nil {
-		return err
-	}
-	return ring.SetNAPI(n)
+	return ring.QueryNAPI(uint32(number))
 }
 
 func (e *env) deferral() []string {

@@ -31,20 +31,14 @@ var channelCheck = check{
 		}
 		return fine("%d of %d receive queues served", len(e.opt.Queues), n)
 	},
-	save: func(e *env) (settings, error) {
+	want: func(e *env) (settings, error) {
+		return settings{"queues": strconv.Itoa(slices.Max(e.opt.Queues) + 1)}, nil
+	},
+	get: func(e *env, _ string) (string, error) {
 		c, err := ethtool.ReadChannels(e.name())
-		return settings{"queues": strconv.Itoa(c.Queues())}, err
+		return strconv.Itoa(c.Queues()), err
 	},
-	fix: func(e *env) error {
-		return ethtool.SetQueues(e.name(), uint32(slices.Max(e.opt.Queues)+1))
-	},
-	undo: func(e *env, s settings) error {
-		n, err := strconv.ParseUint(s["queues"], 10, 32)
-		if err != nil {
-			return err
-		}
-		return ethtool.SetQueues(e.name(), uint32(n))
-	},
+	put: putNumber(ethtool.SetQueues),
 }
 
 // receiveQueues returns the number of receive queues.

@@ -1,9 +1,12 @@
 // Package doctor checks whether a host can run iWARP over AF_XDP, fixes problems and can undo the fixes. Each check has
-// the functions look, save, fix and undo. All checks apply to the network namespace of the calling thread.
+// the function look, and settings if it can fix what it finds. All checks apply to the network namespace of the calling
+// thread.
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -88,17 +91,17 @@ func (f finding) advise(format string, args ...any) finding {
 	return f
 }
 
-// check is one check. save returns the settings that undo restores, without changes. A check without fix only reports.
+// check is one check. Without want it only reports.
 type check struct {
 	name, why string
 	nic       bool // needs an interface
 	look      func(*env) finding
-	save      func(*env) (settings, error)
-	fix       func(*env) error
-	undo      func(*env, settings) error
+	want      func(*env) (settings, error) // settings that --fix puts
+	get       func(e *env, key string) (string, error)
+	put       func(e *env, key, value string) error
 }
 
-// settings are the values before a fix.
+// settings are values by key.
 type settings map[string]string
 
 // checks are all checks, in the order of the output.
@@ -180,18 +183,31 @@ func (e *env) name() string { return e.nic.Attrs().Name }
 func (c *check) line(e *env) Line {
 	f := c.look(e)
 	return Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Remedy: f.remedy,
-		Fix: c.fix != nil}
+		Fix: c.want != nil}
+}
+
+// putAll puts settings: those of a fix, or those from before it.
+func (c *check) putAll(e *env, s settings) (err error) {
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		err = errors.Join(err, c.put(e, key, s[key]))
+	}
+	return err
 }
 
 func (c *check) apply(e *env, state string) error {
-	before, err := c.save(e)
+	want, err := c.want(e)
+	before := settings{}
+	for key := range want {
+		value, failed := c.get(e, key)
+		before[key], err = value, errors.Join(err, failed)
+	}
 	if err != nil {
 		return fmt.Errorf("save old settings: %w", err)
 	}
 	if err := remember(state, record{c.name, e.opt.Interface, before}); err != nil {
 		return err
 	}
-	return c.fix(e)
+	return c.putAll(e, want)
 }
 
 var interfaceCheck = check{

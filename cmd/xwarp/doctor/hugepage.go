@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -9,8 +10,9 @@ import (
 )
 
 const (
-	hugeDir  = "/sys/kernel/mm/hugepages/hugepages-2048kB/"
-	hugeSize = 2 << 20
+	hugeDir   = "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+	hugeTotal = hugeDir + "nr_hugepages"
+	hugeSize  = 2 << 20
 )
 
 var hugePageCheck = check{
@@ -24,25 +26,19 @@ var hugePageCheck = check{
 		case err != nil:
 			return warn("the kernel does not support 2 MiB pages: %v", err)
 		case free < e.hugePagesNeeded():
-			total, _ := readNumber(hugeDir + "nr_hugepages")
+			total, _ := readNumber(hugeTotal)
 			return warn("%d free, %d needed", free, e.hugePagesNeeded()).
-				advise("echo %d > %snr_hugepages", total+e.hugePagesNeeded()-free, hugeDir)
+				advise("echo %d > %s", total+e.hugePagesNeeded()-free, hugeTotal)
 		}
 		return fine("%d free, %d needed", free, e.hugePagesNeeded())
 	},
-	save: func(*env) (settings, error) { return saveFile(hugeDir + "nr_hugepages") },
-	fix: func(e *env) error {
-		total, err := readNumber(hugeDir + "nr_hugepages")
-		if err != nil {
-			return err
-		}
-		free, err := readNumber(hugeDir + "free_hugepages")
-		if err != nil {
-			return err
-		}
-		return writeSetting(hugeDir+"nr_hugepages", strconv.Itoa(total+e.hugePagesNeeded()-free))
+	want: func(e *env) (settings, error) {
+		total, err := readNumber(hugeTotal)
+		free, e2 := readNumber(hugeDir + "free_hugepages")
+		return settings{hugeTotal: strconv.Itoa(total + e.hugePagesNeeded() - free)}, errors.Join(err, e2)
 	},
-	undo: restoreFiles(func(*env) []string { return []string{hugeDir + "nr_hugepages"} }),
+	get: readSetting,
+	put: putIn(hugeTotal),
 }
 
 // hugePagesNeeded returns the number of 2 MiB pages for the frames of all queues.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"xwarp/engine/host/ethtool"
@@ -32,24 +31,15 @@ var ringCheck = check{
 		}
 		return fine("%d entries, at most %d", now, most)
 	},
-	save: func(e *env) (settings, error) {
-		now, _, err := ethtool.RxRing(e.name())
-		return settings{"rx": strconv.Itoa(int(now))}, err
-	},
-	fix: func(e *env) error {
+	want: func(e *env) (settings, error) {
 		_, most, err := ethtool.RxRing(e.name())
-		if err != nil {
-			return err
-		}
-		return ethtool.SetRxRing(e.name(), min(most, longRing))
+		return settings{"rx": fmt.Sprint(min(most, longRing))}, err
 	},
-	undo: func(e *env, s settings) error {
-		n, err := strconv.ParseUint(s["rx"], 10, 32)
-		if err != nil {
-			return err
-		}
-		return ethtool.SetRxRing(e.name(), uint32(n))
+	get: func(e *env, _ string) (string, error) {
+		now, _, err := ethtool.RxRing(e.name())
+		return fmt.Sprint(now), err
 	},
+	put: putNumber(ethtool.SetRxRing),
 }
 
 // singleBuffer is the largest MTU whose frames fit a 4096-byte chunk with the headroom of XDP.

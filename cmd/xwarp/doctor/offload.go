@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -14,10 +13,21 @@ import (
 func switchedOff(name, why, feature string, look func(*env) finding) check {
 	return check{
 		name: name, why: why, nic: true, look: look,
-		save: func(*env) (settings, error) { return settings{feature: "on"}, nil },
-		fix:  func(e *env) error { return ethtool.SetFeature(e.name(), feature, false) },
-		undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), feature, true) },
+		want: func(*env) (settings, error) { return settings{feature: "off"}, nil },
+		get:  isOn, put: putFeature,
 	}
+}
+
+// isOn implements check.get for offloads, which are on before they are turned off.
+func isOn(*env, string) (string, error) { return "on", nil }
+
+// putFeature implements check.put. key is a feature of the interface, or a device and a feature.
+func putFeature(e *env, key, value string) error {
+	device, feature, other := strings.Cut(key, " ")
+	if !other {
+		device, feature = e.name(), key
+	}
+	return ethtool.SetFeature(device, feature, value == "on")
 }
 
 // mustBeOff returns a check for an offload of the interface that must be off.
@@ -58,28 +68,15 @@ var mergeCheck = check{
 		return warn("%s of %s is on", m.Feature, m.Device).
 			advise("ethtool -K %s %s off", m.Device, m.Feature)
 	},
-	save: func(e *env) (settings, error) {
+	want: func(e *env) (settings, error) {
 		list, err := ethtool.Merging(e.nic)
-		was := settings{}
+		off := settings{}
 		for _, m := range list {
-			was[m.Device+" "+m.Feature] = "on"
+			off[m.Device+" "+m.Feature] = "off"
 		}
-		return was, err
+		return off, err
 	},
-	fix: func(e *env) error {
-		list, err := ethtool.Merging(e.nic)
-		for _, m := range list {
-			err = errors.Join(err, ethtool.SetFeature(m.Device, m.Feature, false))
-		}
-		return err
-	},
-	undo: func(_ *env, was settings) (err error) {
-		for key := range was {
-			device, feature, _ := strings.Cut(key, " ")
-			err = errors.Join(err, ethtool.SetFeature(device, feature, true))
-		}
-		return err
-	},
+	get: isOn, put: putFeature,
 }
 
 var vlanCheck = switchedOff("vlan",

@@ -52,9 +52,9 @@ var portCheck = check{
 		}
 		return fine("free: %v", e.opt.Ports)
 	},
-	save: func(*env) (settings, error) { return saveFile(localReserved) },
-	fix:  func(e *env) error { return writeSetting(localReserved, e.reserved()) },
-	undo: restoreFiles(func(*env) []string { return []string{localReserved} }),
+	want: func(e *env) (settings, error) { return settings{localReserved: e.reserved()}, nil },
+	get:  readSetting,
+	put:  putIn(localReserved),
 }
 
 // allOwn reports whether the processes that hold a port are known and are all of xwarp.

@@ -38,33 +38,29 @@ func writeSetting(file, value string) (err error) {
 	return err
 }
 
-// saveFile implements check.save for settings in files.
-func saveFile(files ...string) (settings, error) {
-	s := settings{}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		s[f] = strings.TrimSpace(string(b))
-	}
-	return s, nil
+// readSetting implements check.get for settings in files. The keys are their names.
+func readSetting(_ *env, file string) (string, error) {
+	b, err := os.ReadFile(file)
+	return strings.TrimSpace(string(b)), err
 }
 
-// restoreFiles returns check.undo for settings in files. It rejects saved files that the check's fix does not write.
-func restoreFiles(mine func(*env) []string) func(*env, settings) error {
-	return func(e *env, s settings) error {
-		files := mine(e)
-		for f := range s {
-			if !slices.Contains(files, f) {
-				return fmt.Errorf("%q is not a file that this check changes", f)
-			}
+// putIn returns check.put for settings in these files. It rejects others, which a saved state may have.
+func putIn(files ...string) func(*env, string, string) error {
+	return func(_ *env, file, value string) error {
+		if !slices.Contains(files, file) {
+			return fmt.Errorf("%q is not a file that this check changes", file)
 		}
-		for f, v := range s {
-			if err := writeSetting(f, v); err != nil {
-				return err
-			}
+		return writeSetting(file, value)
+	}
+}
+
+// putNumber returns check.put for a number of the interface.
+func putNumber(set func(name string, n uint32) error) func(*env, string, string) error {
+	return func(e *env, _, value string) error {
+		n, err := strconv.ParseUint(value, 10, 32)
+		if err != nil {
+			return err
 		}
-		return nil
+		return set(e.name(), uint32(n))
 	}
 }

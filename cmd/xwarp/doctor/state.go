@@ -118,7 +118,7 @@ func undo(state string, o Options) (done []Undone, err error) {
 
 func (r *record) undo(o Options) error {
 	for _, c := range checks {
-		if c.name != r.Check || c.undo == nil {
+		if c.name != r.Check || c.want == nil {
 			continue
 		}
 		o.Interface = r.Interface
@@ -127,7 +127,7 @@ func (r *record) undo(o Options) error {
 			return err
 		}
 		defer done()
-		return c.undo(e, r.Before)
+		return c.putAll(e, r.Before)
 	}
 	return fmt.Errorf("this version has no fix %q", r.Check)
 }

@@ -21,18 +21,22 @@ var steeringCheck = check{
 	why: "n-tuple rules put xwarp connections on the served queues and other traffic on the other queues; " +
 		"without them, connections may arrive on any queue",
 	look: lookForSteering,
-	save: func(e *env) (settings, error) {
+	// The setting is the rules in the way of the fix. Without a value the fix has put its own.
+	want: func(*env) (settings, error) { return settings{"before": ""}, nil },
+	get: func(e *env, _ string) (string, error) {
 		before, err := ntuple.Save(e.card(), e.plan())
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		b, err := json.Marshal(before)
-		return settings{"before": string(b)}, err
+		return string(b), err
 	},
-	fix: func(e *env) error { return ntuple.Set(e.card(), e.plan()) },
-	undo: func(e *env, s settings) error {
+	put: func(e *env, _, value string) error {
+		if value == "" {
+			return ntuple.Set(e.card(), e.plan())
+		}
 		var before ntuple.Before
-		if err := json.Unmarshal([]byte(s["before"]), &before); err != nil {
+		if err := json.Unmarshal([]byte(value), &before); err != nil {
 			return err
 		}
 		return ntuple.Undo(e.card(), &before)
