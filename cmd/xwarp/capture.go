@@ -22,13 +22,10 @@ import (
 // captureInfo is the output of capture when it ends.
 type captureInfo struct {
 	document
-	Device  string `json:"device" doc:"captured device"`
-	File    string `json:"file" doc:"pcapng file"`
-	Bytes   int64  `json:"bytes" doc:"size of the file"`
-	Frames  uint64 `json:"frames" doc:"frames in the file"`
-	Start   int    `json:"start_frames" doc:"of these, start-up frames of connections older than the capture"`
-	Dropped uint64 `json:"dropped" doc:"frames missing from the file because writing was too slow"`
-	Error   string `json:"error,omitempty" doc:"why the file is incomplete"`
+	Device string `json:"device" doc:"captured device"`
+	File   string `json:"file" doc:"pcapng file"`
+	Bytes  int64  `json:"bytes" doc:"size of the file"`
+	control.CaptureResult
 }
 
 type captureFlags struct {
@@ -188,10 +185,7 @@ func (o *captureFlags) runCapture(cmd *cobra.Command) (err error) {
 	}
 	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", o.device)
 	n, result, err := o.copy(cmd.Context(), out, c)
-	v := captureInfo{
-		document: document{1, "capture"}, Device: o.device, File: o.file, Bytes: n,
-		Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
-	}
+	v := captureInfo{document{1, "capture"}, o.device, o.file, n, result}
 	if err == nil && result.Error != "" {
 		err = fmt.Errorf("capture is incomplete: %s", result.Error)
 	}

@@ -11,8 +11,7 @@ import (
 // confirmInfo is the output of confirm.
 type confirmInfo struct {
 	document
-	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" if no confirmation is needed"`
-	Left  float64 `json:"left_seconds" doc:"time that was left to confirm"`
+	control.ConfirmResult
 }
 
 func newConfirm(*global) *cobra.Command {
@@ -38,7 +37,7 @@ Only a user with access to the operator socket (root) may confirm.`,
 		if err != nil {
 			return err
 		}
-		return printOne(cmd, o.json, confirmInfo{document{1, "confirm"}, r.State, r.Left},
+		return printOne(cmd, o.json, confirmInfo{document{1, "confirm"}, r},
 			confirmText(&r)+"\n")
 	}
 	return cmd

@@ -28,14 +28,9 @@ type cpResult struct {
 	Error  string `json:"error,omitempty" doc:"error; absent if ok"`
 	Remote string `json:"remote" doc:"server address and port"`
 	onTransport
-	Files     int      `json:"files" doc:"files copied"`
-	Unchanged int      `json:"unchanged" doc:"files already present and unchanged"`
-	Failed    int      `json:"failed" doc:"files that could not be copied (see notes)"`
-	LeftOut   int      `json:"left_out" doc:"names skipped: devices, sockets, pipes, links without a target, unfinished copies (see notes)"`
-	Bytes     int64    `json:"bytes" doc:"bytes sent or received"`
-	Kept      int64    `json:"kept" doc:"bytes of copied files already present from an interrupted copy"`
-	Seconds   float64  `json:"seconds" doc:"total duration"`
-	Notes     []string `json:"notes" doc:"skipped and failed files, with the reason"`
+	cp.Result
+	Seconds float64  `json:"seconds" doc:"total duration"`
+	Notes   []string `json:"notes" doc:"skipped and failed files, with the reason"`
 }
 
 // maxConnections limits --connections, so that one client does not use up a server's connections.
@@ -155,10 +150,9 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 			run = cp.Up
 		}
 		begin := time.Now()
-		r, err := run(ctx, cfg, sources, dst)
-		res.Files, res.Unchanged = r.Files, r.Unchanged
-		res.Failed, res.LeftOut = r.Failed, r.LeftOut
-		res.Bytes, res.Kept, res.Seconds = r.Bytes, r.Kept, time.Since(begin).Seconds()
+		var err error
+		res.Result, err = run(ctx, cfg, sources, dst)
+		res.Seconds = time.Since(begin).Seconds()
 		return err
 	})
 }

@@ -9,9 +9,9 @@ var stamped, stampedRevision string
 
 // Build is what is known of a build.
 type Build struct {
-	Version  string // of a package or of the module; "(devel)" from a work tree
-	Revision string // of the repository
-	Modified bool   // the work tree had changes that were not committed
+	Version  string `json:"version" doc:"version of the package or module; \"(devel)\" if built from a work tree"`
+	Revision string `json:"revision,omitempty" doc:"revision of the repository"`
+	Modified bool   `json:"modified" doc:"the work tree had uncommitted changes"`
 }
 
 // Get returns the build's version. What was stamped comes before what the toolchain knows.

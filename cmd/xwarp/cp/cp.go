@@ -34,12 +34,12 @@ type Config struct {
 
 // Result counts the files by their outcome.
 type Result struct {
-	Files     int   // copied files
-	Unchanged int   // already present
-	Failed    int   // could not be copied
-	LeftOut   int   // skipped: devices, sockets, pipes, links without a target, names of unfinished copies
-	Bytes     int64 // bytes sent or received
-	Kept      int64 // bytes of copied files already present from an interrupted copy
+	Files     int   `json:"files" doc:"files copied"`
+	Unchanged int   `json:"unchanged" doc:"files already present and unchanged"`
+	Failed    int   `json:"failed" doc:"files that could not be copied (see notes)"`
+	LeftOut   int   `json:"left_out" doc:"names skipped: devices, sockets, pipes, links without a target, unfinished copies (see notes)"`
+	Bytes     int64 `json:"bytes" doc:"bytes sent or received"`
+	Kept      int64 `json:"kept" doc:"bytes of copied files already present from an interrupted copy"`
 }
 
 // ErrFailed is returned if some files could not be copied. Note was called for each.

@@ -403,8 +403,8 @@ const (
 
 // ConfirmResult is the result of a confirmation: one of the words above.
 type ConfirmResult struct {
-	State string  `json:"state"`
-	Left  float64 `json:"left_seconds"` // time left when it was confirmed
+	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" if no confirmation is needed"`
+	Left  float64 `json:"left_seconds" doc:"time that was left to confirm"`
 }
 
 // ReloadResult is the result of a reload.
@@ -522,10 +522,10 @@ const MaxCaptureFlows = 64
 
 // CaptureResult has the counters of an ended capture.
 type CaptureResult struct {
-	Frames  uint64 `json:"frames"`       // in the file
-	Start   int    `json:"start_frames"` // of these, first frames of connections that existed before
-	Dropped uint64 `json:"dropped"`      // frames missing because they were not read fast enough
-	Error   string `json:"error,omitempty"`
+	Frames  uint64 `json:"frames" doc:"frames in the file"`
+	Start   int    `json:"start_frames" doc:"of these, start-up frames of connections older than the capture"`
+	Dropped uint64 `json:"dropped" doc:"frames missing from the file because writing was too slow"`
+	Error   string `json:"error,omitempty" doc:"why the file is incomplete"`
 }
 
 // EventsArgs ask for the events after a number. The reply comes when there are some. Without After it comes at once and
