@@ -121,12 +121,12 @@ var Workloads = []Workload{
 	{Name: "kernel-crowd-16", Flags: "--peer kernel --size 65536 --depth 2 --qps 16 --offloads"},
 }
 
-// CompareOptions are the settings of a comparison. Zero fields mean defaults.
+// CompareOptions are the settings of a comparison.
 type CompareOptions struct {
 	Old, New string   // paths of the binaries
-	Rounds   int      // rounds of a set [9]
+	Rounds   int      // rounds of a set
 	Only     []string // names of workloads; none: all
-	Duration string   // duration of one measurement, in Go syntax [1s]
+	Duration string   // duration of one measurement, in Go syntax
 	Progress func(w *Workload, round int)
 }
 
@@ -153,12 +153,6 @@ var ErrFallen = errors.New("slower than the old binary")
 // compareBinaries measures all workloads. It returns rows even if it fails. A workload that one binary does not support
 // has its error in its row, and is not a failure.
 func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow, err error) {
-	if o.Rounds == 0 {
-		o.Rounds = 9
-	}
-	if o.Duration == "" {
-		o.Duration = "1s"
-	}
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(Workloads, func(w Workload) bool { return w.Name == name }) {
 			return nil, fmt.Errorf("unknown workload %q", name)

@@ -89,8 +89,8 @@ func TestCompareRejectsUnknownWorkload(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := compareBinaries(ctx, CompareOptions{Old: "a", New: "b"}); !errors.Is(err,
-		context.Canceled) {
+	if _, err := compareBinaries(ctx, CompareOptions{Old: "a", New: "b",
+		Rounds: 1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want the context's error", err)
 	}
 }
