@@ -53,26 +53,30 @@ const Stream = "-"
 
 // Up copies local files and directories to dst, a path in the server's directory.
 func Up(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
-	return run(ctx, cfg, sources, dst, (*plan).up, true)
+	return run(ctx, cfg, sources, dst, true)
 }
 
 // Down copies files and directories, paths in the server's directory, to dst, a local path.
 func Down(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
-	return run(ctx, cfg, sources, dst, (*plan).down, false)
+	return run(ctx, cfg, sources, dst, false)
 }
 
-func run(ctx context.Context, cfg Config, sources []string, dst string,
-	find func(*plan, context.Context, []string, string) error, up bool) (r Result, err error) {
+func run(ctx context.Context, cfg Config, sources []string, dst string, up bool) (r Result,
+	err error) {
 	c, err := cfg.Dial(ctx)
 	if err != nil {
 		return r, err
 	}
 	q := &queue{cfg: cfg, up: up}
-	p := &plan{cfg: &cfg, client: c, queue: q}
+	p := &plan{cfg: &cfg, client: c, source: c, queue: q}
+	p.target = files{p.skip}
+	if up {
+		p.source, p.target = p.target, c
+	}
 	if len(sources) > 1 {
 		p.from = map[string]string{}
 	}
-	err = find(p, ctx, sources, dst)
+	err = p.planSources(ctx, sources, dst)
 	if err == nil {
 		err = q.copyAll(ctx, c)
 	}

@@ -25,6 +25,8 @@ const maxFiles = 1 << 22
 type plan struct {
 	cfg    *Config
 	client *transfer.Client
+	source side
+	target side
 	queue  *queue
 	names  int
 	linked int               // files with several hard links
@@ -55,65 +57,160 @@ func stat(name string, follow bool) (transfer.Attr, error) {
 	return transfer.AttrOf(&st), nil
 }
 
-// up plans a copy to the server. It follows sources that are symbolic links.
-func (p *plan) up(ctx context.Context, sources []string, spelled string) error {
-	dst := clean(spelled)
-	there, err := p.client.Stat(ctx, dst)
+// side is one end of a copy: the directory of the server, or local files.
+type side interface {
+	// Stat returns the attributes of a path, with KindNone if it does not exist. It follows symbolic links.
+	Stat(ctx context.Context, path string) (transfer.Attr, error)
+	// List returns the entries of a directory. A symbolic link that cannot be followed has FlagLink.
+	List(ctx context.Context, path string) ([]transfer.Entry, error)
+	Mkdir(ctx context.Context, path string, mode uint16) error
+	SetAttr(ctx context.Context, path string, a transfer.Attr) error
+}
+
+// files are local files. skip is called for entries of a directory whose attributes cannot be read.
+type files struct {
+	skip func(name string, err error) error
+}
+
+// Stat implements side.
+func (files) Stat(_ context.Context, name string) (transfer.Attr, error) {
+	a, err := stat(name, true)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return a, err
+}
+
+// List implements side.
+func (f files) List(_ context.Context, dir string) (list []transfer.Entry, err error) {
+	names, err := os.ReadDir(dir)
+	for _, e := range names {
+		name, link := path.Join(dir, e.Name()), e.Type()&fs.ModeSymlink != 0
+		switch a, err := stat(name, link); {
+		case errors.Is(err, fs.ErrNotExist) && !link: // removed in the meantime
+		case errors.Is(err, fs.ErrNotExist):
+			a = transfer.Attr{Kind: transfer.KindOther, Flags: transfer.FlagLink}
+			fallthrough
+		case err == nil:
+			list = append(list, transfer.Entry{Name: e.Name(), Attr: a})
+		default:
+			f.skip(name, err)
+		}
+	}
+	return list, err
+}
+
+// Mkdir implements side.
+func (files) Mkdir(_ context.Context, name string, mode uint16) error {
+	return os.Mkdir(name, fs.FileMode(mode&0o777)|0o700)
+}
+
+// SetAttr implements side.
+func (files) SetAttr(_ context.Context, name string, a transfer.Attr) error {
+	when, err := unix.TimeToTimespec(a.Modified.Time())
+	if err == nil {
+		err = os.Chmod(name, a.Perm())
+	}
+	if err == nil {
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{when, when}, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("permissions and time: %w", err)
+	}
+	return nil
+}
+
+// planSources plans the copy of sources to the destination.
+func (p *plan) planSources(ctx context.Context, sources []string, destination string) error {
+	up, dst, isDir := p.queue.up, destination, namesDir(destination)
+	if up {
+		dst = clean(dst)
+	} else if dst == Stream {
+		return p.downStream(ctx, clean(sources[0]))
+	}
+	there, err := p.target.Stat(ctx, dst)
 	if err != nil {
 		return err
 	}
-	if sources[0] == Stream {
-		if namesDir(spelled) {
+	if up && sources[0] == Stream {
+		if isDir {
 			there.Kind = transfer.KindDir
 		}
 		return p.upStream(ctx, dst, there)
 	}
-	if there.Kind == transfer.KindNone && namesDir(spelled) {
-		if err := p.client.Mkdir(ctx, dst, 0o777); err != nil {
+	if there.Kind == transfer.KindNone && isDir {
+		if err := p.target.Mkdir(ctx, dst, 0o777); err != nil {
 			return err
 		}
 		there.Kind = transfer.KindDir
 	}
-	into := there.Kind == transfer.KindDir
-	if !into && (len(sources) > 1 || namesDir(spelled)) {
-		return fmt.Errorf("%s is not a directory on the server", dst)
-	}
-	var known listing
-	if into && len(sources) > 1 {
+	into, known := there.Kind == transfer.KindDir, listing(nil)
+	switch several := len(sources) > 1; {
+	case into && several && up:
 		if known, err = p.listFiles(ctx, dst); err != nil {
 			return err
 		}
+	case !into && up && (several || isDir):
+		return fmt.Errorf("%s is not a directory on the server", dst)
+	case !into && several:
+		return fmt.Errorf("%s is not a directory, but there are several sources", dst)
 	}
 	for _, src := range sources {
-		a, err := stat(src, true)
-		if err != nil {
-			return err
-		}
 		to := dst
 		if into {
-			name, err := filepath.Abs(src)
-			if err != nil {
+			if to, err = p.inside(dst, src); err != nil {
 				return err
 			}
-			to = path.Join(dst, filepath.Base(name))
 		}
-		switch {
-		case a.Kind == transfer.KindDir && !p.cfg.Recursive:
-			return fmt.Errorf("%s: %w", src, errDirectory)
-		case a.Kind == transfer.KindDir:
-			if there, err = p.client.Stat(ctx, to); err == nil {
-				err = p.upTree(ctx, src, to, a, there.Kind == transfer.KindDir, nil)
-			}
-		case a.Kind == transfer.KindFile:
-			err = p.add(src, to, a, known.find(path.Base(to)))
-		default:
-			err = fmt.Errorf("%s is not a regular file", src)
-		}
-		if err != nil {
+		if err := p.planSource(ctx, src, to, known); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// inside returns the path of a source in the directory dst.
+func (p *plan) inside(dst, src string) (string, error) {
+	if !p.queue.up {
+		if src = clean(src); src == "." {
+			return dst, nil
+		}
+		return path.Join(dst, path.Base(src)), nil
+	}
+	name, err := filepath.Abs(src)
+	return path.Join(dst, path.Base(name)), err
+}
+
+// planSource plans the copy of one source.
+func (p *plan) planSource(ctx context.Context, spelled, dst string, known listing) error {
+	src, up := spelled, p.queue.up
+	if !up {
+		src = clean(src)
+	}
+	a, err := p.source.Stat(ctx, src)
+	switch {
+	case err != nil:
+		return err
+	case a.Kind == transfer.KindNone && up:
+		return &fs.PathError{Op: "stat", Path: src, Err: unix.ENOENT}
+	case a.Kind == transfer.KindNone:
+		return noSuchFile(src)
+	case a.Kind == transfer.KindDir && !p.cfg.Recursive:
+		return fmt.Errorf("%s: %w", src, errDirectory)
+	case a.Kind == transfer.KindDir && up:
+		there, err := p.target.Stat(ctx, dst)
+		if err != nil {
+			return err
+		}
+		return p.planTree(ctx, src, dst, a, there.Kind == transfer.KindDir, nil)
+	case a.Kind == transfer.KindDir:
+		return p.planTree(ctx, src, dst, a, false, nil)
+	case !up && namesDir(spelled):
+		return fmt.Errorf("%s is not a directory on the server", src)
+	case a.Kind == transfer.KindFile:
+		return p.add(src, dst, a, known.find(path.Base(dst)))
+	}
+	return fmt.Errorf("%s is not a regular file", src)
 }
 
 // namesDir reports whether an argument is spelled as a directory.
@@ -137,7 +234,7 @@ func (l listing) find(name string) *transfer.Attr {
 }
 
 func (p *plan) listFiles(ctx context.Context, dir string) (listing, error) {
-	list, err := p.client.List(ctx, dir)
+	list, err := p.target.List(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -148,56 +245,67 @@ func (p *plan) listFiles(ctx context.Context, dir string) (listing, error) {
 	return l, nil
 }
 
-// upTree plans the copy of a directory, and creates it unless it exists. above are the nodes of the directories above.
-func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exists bool,
-	above []uint64) (err error) {
+// planTree plans the copy of a directory, and creates it unless it exists. above are the nodes of the directories above
+// it.
+func (p *plan) planTree(ctx context.Context, src, dst string, a transfer.Attr, exists bool,
+	above []uint64) error {
 	above = append(above, a.Node)
-	known := listing{}
-	if exists {
-		known, err = p.listFiles(ctx, dst)
-	} else {
-		err = p.client.Mkdir(ctx, dst, a.Mode)
-	}
+	known, err := p.makeDir(ctx, dst, a, exists)
 	if err != nil {
 		return p.skip(src, err)
 	}
 	p.directory(src, dst, a)
-	names, err := os.ReadDir(src)
+	list, err := p.source.List(ctx, src)
 	if err != nil {
 		return p.skip(src, err)
 	}
-	for _, e := range names {
-		from, to := filepath.Join(src, e.Name()), path.Join(dst, e.Name())
+	for _, e := range list { // transfer's parseListing has checked the names of the server
 		if err := p.checkLimits(); err != nil {
 			return err
 		}
-		switch a, err := stat(from, e.Type()&fs.ModeSymlink != 0); {
-		case errors.Is(err, fs.ErrNotExist):
-			if e.Type()&fs.ModeSymlink != 0 {
-				p.leaveOut(from, "symbolic link to nothing")
-			}
-		case err != nil:
-			p.skip(from, err)
-		case len(to) > transfer.MaxPath:
+		from, to := path.Join(src, e.Name), path.Join(dst, e.Name)
+		remote, link := from, "symbolic link to nothing, or out of the exported directory"
+		if p.queue.up {
+			remote, link = to, "symbolic link to nothing"
+		}
+		isLink := e.Attr.Flags&transfer.FlagLink != 0
+		e.Attr.Flags &^= transfer.FlagLink
+		switch {
+		case len(remote) > transfer.MaxPath:
 			p.skip(from, errLongPath)
-		case staging.Leftover(e.Name()):
+		case staging.Leftover(e.Name):
 			p.leaveOut(from, "name of an unfinished copy")
-		case a.Kind == transfer.KindDir && slices.Contains(above, a.Node):
+		case e.Attr.Kind == transfer.KindDir && slices.Contains(above, e.Attr.Node):
 			p.leaveOut(from, "symbolic link to a directory above it")
-		case a.Kind == transfer.KindDir:
-			exists := known[e.Name()].Kind == transfer.KindDir
-			if err := p.upTree(ctx, from, to, a, exists, above); err != nil {
-				return err
-			}
-		case a.Kind == transfer.KindFile:
-			if err := p.add(from, to, a, known.find(e.Name())); err != nil {
-				return err
-			}
+		case e.Attr.Kind == transfer.KindDir:
+			exists := known[e.Name].Kind == transfer.KindDir
+			err = p.planTree(ctx, from, to, e.Attr, exists, above)
+		case e.Attr.Kind == transfer.KindFile:
+			err = p.add(from, to, e.Attr, known.find(e.Name))
+		case isLink:
+			p.leaveOut(from, link)
 		default:
 			p.leaveOut(from, "device, socket or pipe")
 		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// makeDir creates a directory at the destination, and returns its entries, or nil if they are unknown. exists is set
+// for a directory that is known to exist; a local one may exist although it is not set.
+func (p *plan) makeDir(ctx context.Context, dst string, a transfer.Attr, exists bool) (listing,
+	error) {
+	if exists {
+		return p.listFiles(ctx, dst)
+	}
+	err := p.target.Mkdir(ctx, dst, a.Mode)
+	if !p.queue.up && errors.Is(err, fs.ErrExist) {
+		return nil, nil
+	}
+	return listing{}, err
 }
 
 // errLongPath is returned for a path that does not fit into a message.
@@ -267,132 +375,14 @@ func (p *plan) noteLinks() {
 	}
 }
 
-// down plans a copy from the server.
-func (p *plan) down(ctx context.Context, sources []string, dst string) error {
-	if dst == Stream {
-		return p.downStream(ctx, clean(sources[0]))
-	}
-	st, err := os.Stat(dst)
-	if errors.Is(err, fs.ErrNotExist) && namesDir(dst) {
-		if err = os.Mkdir(dst, 0o777); err == nil {
-			st, err = os.Stat(dst)
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	into := err == nil && st.IsDir()
-	if len(sources) > 1 && !into {
-		return fmt.Errorf("%s is not a directory, but there are several sources", dst)
-	}
-	for _, spelled := range sources {
-		src := clean(spelled)
-		a, err := p.client.Stat(ctx, src)
-		if err != nil {
-			return err
-		}
-		to := dst
-		if into && src != "." {
-			to = filepath.Join(dst, path.Base(src))
-		}
-		switch {
-		case a.Kind == transfer.KindNone:
-			return noSuchFile(src)
-		case a.Kind == transfer.KindDir && !p.cfg.Recursive:
-			return fmt.Errorf("%s: %w", src, errDirectory)
-		case a.Kind == transfer.KindDir:
-			err = p.downTree(ctx, src, to, a, nil)
-		case namesDir(spelled):
-			err = fmt.Errorf("%s is not a directory on the server", src)
-		case a.Kind == transfer.KindFile:
-			err = p.add(src, to, a, nil)
-		default:
-			err = fmt.Errorf("%s is not a regular file", src)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// downTree plans the copy of a directory, and creates it unless it exists. above are the nodes of the directories
-// above.
-func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr,
-	above []uint64) error {
-	above = append(above, a.Node)
-	var known *transfer.Attr
-	switch err := os.Mkdir(dst, a.Perm()|0o700); {
-	case err == nil:
-		known = &transfer.Attr{} // a new directory is empty
-	case !errors.Is(err, fs.ErrExist):
-		return p.skip(src, err)
-	}
-	list, err := p.client.List(ctx, src)
-	if err != nil {
-		return p.skip(src, err)
-	}
-	p.directory(src, dst, a)
-	for _, e := range list { // transfer's parseListing has checked the names
-		if err := p.checkLimits(); err != nil {
-			return err
-		}
-		from, to := path.Join(src, e.Name), filepath.Join(dst, e.Name)
-		link := e.Attr.Flags&transfer.FlagLink != 0
-		e.Attr.Flags &^= transfer.FlagLink
-		switch {
-		case len(from) > transfer.MaxPath:
-			p.skip(from, errLongPath)
-		case staging.Leftover(e.Name):
-			p.leaveOut(from, "name of an unfinished copy")
-		case e.Attr.Kind == transfer.KindDir && slices.Contains(above, e.Attr.Node):
-			p.leaveOut(from, "symbolic link to a directory above it")
-		case e.Attr.Kind == transfer.KindDir:
-			if err := p.downTree(ctx, from, to, e.Attr, above); err != nil {
-				return err
-			}
-		case e.Attr.Kind == transfer.KindFile:
-			if err := p.add(from, to, e.Attr, known); err != nil {
-				return err
-			}
-		case link:
-			p.leaveOut(from, "symbolic link to nothing, or out of the exported directory")
-		default:
-			p.leaveOut(from, "device, socket or pipe")
-		}
-	}
-	return nil
-}
-
 // endDirs sets the permissions and times of directories, children before parents.
 func (p *plan) endDirs(ctx context.Context) error {
 	for _, d := range slices.Backward(p.queue.dirs) {
-		var err error
-		if p.queue.up {
-			err = p.client.SetAttr(ctx, d.path, d.attr)
-		} else {
-			err = setAttr(d.path, &d.attr)
-		}
-		if err != nil {
+		if err := p.target.SetAttr(ctx, d.path, d.attr); err != nil {
 			if err = p.skip(d.path, err); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// setAttr sets the permissions and the modification time of a local directory.
-func setAttr(name string, a *transfer.Attr) error {
-	when, err := unix.TimeToTimespec(a.Modified.Time())
-	if err == nil {
-		err = os.Chmod(name, a.Perm())
-	}
-	if err == nil {
-		err = unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{when, when}, 0)
-	}
-	if err != nil {
-		return fmt.Errorf("permissions and time: %w", err)
 	}
 	return nil
 }

@@ -279,9 +279,7 @@ func (w *worker) destination(ctx context.Context, j *job) (a transfer.Attr, err 
 	case j.up:
 		a, err = w.c.Stat(ctx, j.remote)
 	default:
-		if a, err = stat(j.local, true); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+		a, err = files{}.Stat(ctx, j.local)
 	}
 	if err == nil {
 		j.known = &a
