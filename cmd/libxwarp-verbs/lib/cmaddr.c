@@ -294,7 +294,7 @@ static union ibv_gid gid_of(const struct sockaddr *a)
 	return gid;
 }
 
-/* init_roce adds the attributes that xw_modify_roce requires. XW_QPN_OF_CM tells it that rdma_cm connects the queue
+/* init_roce adds the attributes that xw_may_roce requires. XW_QPN_OF_CM tells it that rdma_cm connects the queue
  * pair. */
 static int init_roce(struct rdma_cm_id *cm, struct ibv_qp_attr *attr)
 {

@@ -148,8 +148,9 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max);
 /* XW_QPN_OF_CM is the peer's number in the attributes of rdma_init_qp_attr. No connection has it: it is that of subnet
  * management. */
 #define XW_QPN_OF_CM 0
-void xw_keep_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask); /* copies the attributes of mask */
-int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
+bool xw_may_roce(enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a, int mask);
+/* xw_move_roce sends a transition to the daemon. a has all attributes after the transition. */
+int xw_move_roce(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a);
 int xw_set_state(struct qp *q, const char *state, const char *more); /* in the daemon; more: further members, in JSON */
 int xw_allow(struct qp *q, unsigned rights); /* limits the rights of the peer to these */
 

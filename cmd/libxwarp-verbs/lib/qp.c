@@ -157,37 +157,68 @@ int xw_allow(struct qp *q, unsigned rights)
 	return error;
 }
 
+static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+{
+#define KEEP(bit, field)     \
+	if (mask & (bit))    \
+		to->field = from->field
+	KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags);
+	KEEP(IBV_QP_PKEY_INDEX, pkey_index);
+	KEEP(IBV_QP_PORT, port_num);
+	KEEP(IBV_QP_AV, ah_attr);
+	KEEP(IBV_QP_PATH_MTU, path_mtu);
+	KEEP(IBV_QP_DEST_QPN, dest_qp_num);
+	KEEP(IBV_QP_RQ_PSN, rq_psn);
+	KEEP(IBV_QP_SQ_PSN, sq_psn);
+	KEEP(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	KEEP(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	KEEP(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
+	KEEP(IBV_QP_TIMEOUT, timeout);
+	KEEP(IBV_QP_RETRY_CNT, retry_cnt);
+	KEEP(IBV_QP_RNR_RETRY, rnr_retry);
+#undef KEEP
+}
+
+/* move makes the daemon close or fail a connection. The other states are only names. */
+static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	if (from == to || q->down)
+		return 0;
+	if (to == IBV_QPS_SQD) /* iWARP's CLOSING, as in the drivers of the kernel */
+		xw_ask(q->s, "disconnect", "{\"handle\":%u}", q->ib.handle);
+	int error = to == IBV_QPS_ERR ? xw_set_state(q, "err", "") : 0;
+	return q->s->dead ? 0 : error;
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *q = container_of(ib, struct qp, ib);
-	bool fails = false, ends = false;
+	struct ibv_qp_attr next;
+	enum ibv_qp_state from, to;
+	bool roce = xw_roce();
 	int error = mask & IBV_QP_ACCESS_FLAGS ? xw_check_flags(XW_FLAGS_QP_ACCESS, attr->qp_access_flags) : 0;
 
-	if (error)
+	if (error || (!roce && (error = xw_check_flags(XW_FLAGS_QP_IWARP, (unsigned)mask))))
 		return error;
-	if (xw_roce())
-		return xw_modify_roce(q, attr, mask);
-	if ((error = xw_check_flags(XW_FLAGS_QP_IWARP, (unsigned)mask)))
-		return error;
-	pthread_mutex_lock(&ib->mutex);
-	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
-	if (right) {
-		xw_keep_attr(&q->attr, attr, mask & (XW_INIT_MUST | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC));
-		/* SQD is iWARP's CLOSING, as in the drivers of the kernel. */
-		ends = to == IBV_QPS_SQD && from == IBV_QPS_RTS && !q->down;
-		fails = to == IBV_QPS_ERR && from != IBV_QPS_ERR && !q->down;
-		if (from != IBV_QPS_RTS || (to != IBV_QPS_INIT && to != IBV_QPS_RTR))
-			xw_qp_becomes(ib, to);
+	LOCKED(&ib->mutex) {
+		from = ib->state;
+		next = q->attr;
 	}
-	pthread_mutex_unlock(&ib->mutex);
-	if (ends)
-		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
-	if (fails && (error = xw_set_state(q, "err", "")) && !q->s->dead)
+	to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	if ((mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from) ||
+	    !(roce ? xw_may_roce(from, to, attr, mask) : may(from, to)))
+		return EINVAL;
+	keep(&next, attr, roce ? mask : mask & (XW_INIT_MUST | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC));
+	if ((mask & IBV_QP_ACCESS_FLAGS && (error = xw_allow(q, xw_rights((int)attr->qp_access_flags)))) ||
+	    (error = roce ? xw_move_roce(q, from, to, &next) : move(q, from, to)))
 		return error;
-	if (right && mask & IBV_QP_ACCESS_FLAGS)
-		return xw_allow(q, xw_rights((int)attr->qp_access_flags));
-	return right ? 0 : EINVAL;
+	GUARD(&ib->mutex);
+	if (to != IBV_QPS_RESET)
+		q->attr = next;
+	bool stays = from == IBV_QPS_RTS && (to == IBV_QPS_INIT || to == IBV_QPS_RTR);
+	if (!stays && (!q->down || to == IBV_QPS_ERR))
+		xw_qp_becomes(ib, to);
+	return 0;
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)

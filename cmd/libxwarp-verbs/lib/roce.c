@@ -124,28 +124,6 @@ static bool right(const struct ibv_qp_attr *a, int mask)
 	       !(mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) && !(mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31);
 }
 
-void xw_keep_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
-{
-#define KEEP(bit, field)     \
-	if (mask & (bit))    \
-		to->field = from->field
-	KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags);
-	KEEP(IBV_QP_PKEY_INDEX, pkey_index);
-	KEEP(IBV_QP_PORT, port_num);
-	KEEP(IBV_QP_AV, ah_attr);
-	KEEP(IBV_QP_PATH_MTU, path_mtu);
-	KEEP(IBV_QP_DEST_QPN, dest_qp_num);
-	KEEP(IBV_QP_RQ_PSN, rq_psn);
-	KEEP(IBV_QP_SQ_PSN, sq_psn);
-	KEEP(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
-	KEEP(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
-	KEEP(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
-	KEEP(IBV_QP_TIMEOUT, timeout);
-	KEEP(IBV_QP_RETRY_CNT, retry_cnt);
-	KEEP(IBV_QP_RNR_RETRY, rnr_retry);
-#undef KEEP
-}
-
 int xw_set_state(struct qp *q, const char *state, const char *more)
 {
 	REPLY(c);
@@ -207,13 +185,17 @@ static int to_reset(struct qp *q)
 		xw_cq_add(container_of(q->ib.recv_cq, struct cq, ib), q);
 	xw_bounce_forget(q);
 	q->attr = (struct ibv_qp_attr){0};
+	q->of_cm = q->down = false;
 	q->allowed = XW_REMOTE_RIGHTS;
 	return 0;
 }
 
-/* move sends a transition to the daemon. a has all attributes after the transition. */
-static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a)
+int xw_move_roce(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a)
 {
+	if (to == IBV_QPS_RTR && a->dest_qp_num == XW_QPN_OF_CM)
+		q->of_cm = true;
+	if (q->of_cm && (to == IBV_QPS_RTR || to == IBV_QPS_RTS)) /* rdma_cm connects: these are only names */
+		return 0;
 	switch (to) {
 	case IBV_QPS_RESET: return from == IBV_QPS_RESET ? 0 : to_reset(q);
 	case IBV_QPS_RTR: return to_rtr(q, a);
@@ -224,39 +206,11 @@ static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, cons
 	}
 }
 
-int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
+bool xw_may_roce(enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a, int mask)
 {
 	static const char no_gid[] = "the peer has no GID: ibv_rc_pingpong and similar programs need -g 0 at both ends, qperf -cm 1";
-	struct ibv_qp *ib = &q->ib;
-	struct ibv_qp_attr next;
-	int error = 0;
 
-	pthread_mutex_lock(&ib->mutex);
-	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	next = q->attr;
-	pthread_mutex_unlock(&ib->mutex);
-	if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
-		return EINVAL;
-	if (mask & IBV_QP_AV && !attr->ah_attr.is_global && xw_first_time(no_gid))
+	if (mask & IBV_QP_AV && !a->ah_attr.is_global && xw_first_time(no_gid))
 		xw_warn("%s", no_gid);
-	if (!may(from, to, mask) || !right(attr, mask))
-		return EINVAL;
-	xw_keep_attr(&next, attr, mask);
-	if (mask & IBV_QP_ACCESS_FLAGS)
-		error = xw_allow(q, xw_rights((int)attr->qp_access_flags));
-	/* rdma_cm connects: RTR and RTS are only names. */
-	bool of_cm = q->of_cm || (to == IBV_QPS_RTR && next.dest_qp_num == XW_QPN_OF_CM);
-	if (!error && !(of_cm && (to == IBV_QPS_RTR || to == IBV_QPS_RTS)))
-		error = move(q, from, to, &next);
-	if (error)
-		return error;
-	GUARD(&ib->mutex);
-	q->of_cm = of_cm && to != IBV_QPS_RESET;
-	if (to == IBV_QPS_RESET)
-		q->down = false;
-	else
-		q->attr = next;
-	if (!q->down || to == IBV_QPS_ERR)
-		xw_qp_becomes(ib, to);
-	return 0;
+	return may(from, to, mask) && right(a, mask);
 }
