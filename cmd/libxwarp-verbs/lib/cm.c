@@ -170,6 +170,21 @@ EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 	return 0;
 }
 
+void xw_cm_pend(struct id *id, void (*done)(struct call *c))
+{
+	id->s = xw_session(id->cm.verbs);
+	id->pending = true;
+	id->call.owner = id;
+	id->call.done = done;
+}
+
+void xw_cm_done(struct id *id)
+{
+	xw_call_end(&id->call);
+	id->pending = false;
+	pthread_cond_broadcast(&xw_cm_changed);
+}
+
 void xw_cm_settle(struct id *id)
 {
 	while (id->pending) {

@@ -98,6 +98,9 @@ void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type
 #define XW_DSCP_ROOM 24
 const char *xw_dscp(const struct id *id, char *room); /* a JSON member, or "" */
 int xw_set_tos(struct id *id, uint8_t tos); /* for the connection or the listeners of an identifier */
+/* xw_cm_pend prepares the call of an identifier, which is pending until done ends it. Both require the lock. */
+void xw_cm_pend(struct id *id, void (*done)(struct call *c));
+void xw_cm_done(struct id *id);
 void xw_cm_settle(struct id *id); /* cancels the pending call and waits for its end; the lock must be held */
 void xw_cm_drop_event(struct rdma_cm_id *cm); /* acknowledges the event of the last synchronous call */
 int xw_cm_complete(struct id *id); /* waits for the event of a synchronous call */

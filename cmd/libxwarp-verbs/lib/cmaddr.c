@@ -191,9 +191,7 @@ static void resolved(struct call *c)
 		id->state = c->error ? CM_BOUND : CM_ADDR;
 		xw_cm_post(id, &id->cm, c->error ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, -c->error, NULL);
 	}
-	xw_call_end(c);
-	id->pending = false;
-	pthread_cond_broadcast(&xw_cm_changed);
+	xw_cm_done(id);
 }
 
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
@@ -232,10 +230,7 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 			xw_cm_post(id, cm, RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);
 		} else {
 			id->state = CM_RESOLVING;
-			id->s = xw_session(cm->verbs);
-			id->pending = true;
-			id->call.owner = id;
-			id->call.done = resolved;
+			xw_cm_pend(id, resolved);
 		}
 	if (!error) {
 		int most = (int)XW_MAX_RESOLVE;

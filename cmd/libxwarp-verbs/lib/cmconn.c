@@ -105,9 +105,7 @@ static void answered(struct call *c)
 			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
 		}
 	}
-	xw_call_end(c);
-	id->pending = false;
-	pthread_cond_broadcast(&xw_cm_changed);
+	xw_cm_done(id);
 	pthread_mutex_unlock(&xw_cm_lock);
 	xw_resume_listeners();
 }
@@ -146,11 +144,8 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 	if (id->state != from || !id->cm.verbs || !(*qp = operate(xw_session(id->cm.verbs), qp_num, moves_own(id))))
 		return xw_fail(EINVAL);
 	id->state = CM_CONNECTING;
-	id->s = xw_session(id->cm.verbs);
 	id->qp = *qp;
-	id->pending = true;
-	id->call.owner = id;
-	id->call.done = answered;
+	xw_cm_pend(id, answered);
 	return 0;
 }
 

@@ -5,9 +5,10 @@
  * instead, which behaves the same, also in children. Its descriptor has a high number, and is kept until the memory
  * is unmapped. If a program closes all descriptors the memory remains, but without remote access.
  *
- * Programs may call mmap and munmap anywhere, also from an allocator or in a child: no lock and no heap here. */
+ * Programs may call mmap and munmap anywhere, also from an allocator or in a child: they use no lock and no heap. */
 #include "memory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
@@ -29,36 +30,9 @@ enum { FREE, CLAIMED };
 /* all limits the number of kept descriptors. Further mappings have none. */
 static struct kept all[256];
 
-struct entry { /* a directory entry as returned by getdents64 */
-	uint64_t inode, offset;
-	uint16_t length;
-	uint8_t type;
-	char name[];
-};
-
-/* each_descriptor calls f for the descriptors of this process until it returns true. */
-static void each_descriptor(bool (*f)(int fd, void *arg), void *arg)
-{
-	_Alignas(struct entry) char list[2048];
-	FD dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	bool done = false;
-
-	for (long n; dir >= 0 && !done && (n = syscall(SYS_getdents64, dir, list, sizeof list)) > 0;)
-		for (long at = 0; at < n && !done;) {
-			struct entry *e = (struct entry *)(void *)(list + at);
-			int fd = 0;
-			for (const char *p = e->name; *p >= '0' && *p <= '9'; p++)
-				fd = fd * 10 + (*p - '0');
-			if (*e->name != '.' && fd != dir)
-				done = f(fd, arg);
-			at += e->length;
-		}
-}
-
 struct wanted {
 	dev_t device;
 	ino_t inode;
-	int found;
 };
 
 /* is reports whether a descriptor refers to the wanted file and the file supports seals, as memfds and files on
@@ -81,17 +55,15 @@ static bool can_map(int fd)
 	       (fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC);
 }
 
-static bool find(int fd, void *arg)
+/* duplicate duplicates a descriptor of the wanted file. It returns -1 if fd is of another one. */
+static int duplicate(int fd, const struct wanted *w)
 {
-	struct wanted *w = arg;
-
 	if (!is(fd, w) || !can_map(fd) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
-		return false;
+		return -1;
 	if (is(fd, w) && can_map(fd)) /* otherwise the program closed it and opened another one */
-		w->found = fd;
-	else
-		close(fd);
-	return w->found >= 0;
+		return fd;
+	close(fd);
+	return -1;
 }
 
 /* reopen opens a file by its name, or returns -1 if it is not the wanted one. It does not open devices, which may
@@ -115,10 +87,16 @@ static int reopen(const char *path, const struct wanted *w)
 
 int xw_find_file(dev_t device, ino_t inode, const char *path)
 {
-	struct wanted w = {device, inode, -1};
+	struct wanted w = {device, inode};
+	DIR *dir = opendir("/proc/self/fd");
+	int found = -1;
 
-	each_descriptor(find, &w);
-	return w.found >= 0 ? w.found : reopen(path, &w);
+	for (struct dirent *e; dir && found < 0 && (e = readdir(dir));)
+		if (*e->d_name != '.' && atoi(e->d_name) != dirfd(dir))
+			found = duplicate(atoi(e->d_name), &w);
+	if (dir)
+		closedir(dir);
+	return found >= 0 ? found : reopen(path, &w);
 }
 
 /* above returns the start of the upper half of the descriptor range. */
@@ -156,7 +134,7 @@ static void release(struct kept *k, uintptr_t start)
 {
 	if (!atomic_compare_exchange_strong(&k->start, &start, CLAIMED))
 		return;
-	struct wanted w = {k->device, k->inode, -1};
+	struct wanted w = {k->device, k->inode};
 	bool there = xw_mapped(w.device, w.inode);
 	if (!there && is(k->fd, &w)) /* else the program closed it */
 		close(k->fd);

@@ -491,6 +491,7 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr, start = from & ~(page - 1);
 	uintptr_t end = (from + length + page - 1) & ~(page - 1);
+	char path[PATH_MAX];
 	struct vma v;
 	int error;
 
@@ -500,9 +501,10 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 		if ((error = each_piece(start, end, false, same_file)))
 			return error;
 		v = whole;
-		if ((*file = xw_find_file(v.device, v.inode, whole_path)) < 0)
-			return EBADF;
+		strcpy(path, whole_path);
 	}
+	if ((*file = xw_find_file(v.device, v.inode, path)) < 0)
+		return EBADF;
 	*offset = v.offset + (from - start);
 	/* The daemon does not allocate pages. */
 	if (xw_madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
