@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,37 +36,34 @@ events and the lines of the daemon's log, other users those of their programs. F
 		}
 		defer d.Close()
 		group, ctx := errgroup.WithContext(cmd.Context())
-		records := make(chan control.EventRecord)
-		group.Go(func() error { return readEvents(ctx, d, records) })
-		group.Go(func() error {
-			drops := map[string]uint64{}
-			return o.eachOf(ctx, d, func(s *control.Snapshot) error {
-				return sendAll(ctx, records, newDrops(s, drops))
-			})
-		})
 		write := writeRow
 		if o.json {
 			write = lineJSON
 		}
-		group.Go(func() error {
-			for {
-				select {
-				case r := <-records:
-					if err := write(cmd.OutOrStdout(), r); err != nil {
-						return err
-					}
-				case <-ctx.Done():
-					return nil
-				}
+		var mu sync.Mutex // of the output
+		show := func(list []control.EventRecord) (err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := 0; i < len(list) && err == nil; i++ {
+				err = write(cmd.OutOrStdout(), list[i])
 			}
+			return err
+		}
+		group.Go(func() error { return readEvents(ctx, d, show) })
+		group.Go(func() error {
+			drops := map[string]uint64{}
+			return o.eachOf(ctx, d, func(s *control.Snapshot) error {
+				return show(newDrops(s, drops))
+			})
 		})
 		return group.Wait()
 	}
 	return cmd
 }
 
-// readEvents sends the events after its call until ctx is done, without those of this command.
-func readEvents(ctx context.Context, d *client.Device, to chan<- control.EventRecord) error {
+// readEvents shows the events after its call until ctx is done, without those of this command.
+func readEvents(ctx context.Context, d *client.Device,
+	show func([]control.EventRecord) error) error {
 	r, err := d.Events(ctx, nil)
 	for err == nil {
 		next := r.Next
@@ -82,23 +80,12 @@ func readEvents(ctx context.Context, d *client.Device, to chan<- control.EventRe
 				list = append(list, e)
 			}
 		}
-		err = sendAll(ctx, to, list)
+		err = show(list)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
-}
-
-func sendAll(ctx context.Context, to chan<- control.EventRecord, list []control.EventRecord) error {
-	for _, r := range list {
-		select {
-		case to <- r:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	return nil
 }
 
 // newDrops returns the drops since the previous call. seen holds the counts. The first call returns none.
