@@ -477,23 +477,20 @@ static void end_poll(struct ibv_cq_ex *ex) { pthread_mutex_unlock(&container_of(
 		return expression;                                        \
 	}
 READ(opcode, enum ibv_wc_opcode, opcode_of(e))
-READ(vendor_err, uint32_t, 0)
+READ(zero, uint32_t, 0)
+READ(zero_byte, uint8_t, 0)
 READ(byte_len, uint32_t, get32(e + XW_CQE_LEN))
 READ(imm_data, __be32, get32(e + (e[XW_CQE_FLAGS] & XW_WC_WITH_INVALIDATE ? XW_CQE_INVALIDATED : XW_CQE_IMM)))
 READ(qp_num, uint32_t, get32(e + XW_CQE_QP))
-READ(src_qp, uint32_t, 0)
 READ(wc_flags, unsigned, flags_of(e))
-READ(slid, uint32_t, 0)
-READ(sl, uint8_t, 0)
-READ(dlid_path_bits, uint8_t, 0)
 READ(completion_ts, uint64_t, cq->polled)
 READ(completion_wallclock_ns, uint64_t, cq->polled_wall)
 
 static const struct ibv_cq_ex operations = {
 	.start_poll = start_poll, .next_poll = next_poll, .end_poll = end_poll, .read_opcode = read_opcode,
-	.read_vendor_err = read_vendor_err, .read_byte_len = read_byte_len, .read_imm_data = read_imm_data,
-	.read_qp_num = read_qp_num, .read_src_qp = read_src_qp, .read_wc_flags = read_wc_flags, .read_slid = read_slid,
-	.read_sl = read_sl, .read_dlid_path_bits = read_dlid_path_bits, .read_completion_ts = read_completion_ts,
+	.read_vendor_err = read_zero, .read_byte_len = read_byte_len, .read_imm_data = read_imm_data,
+	.read_qp_num = read_qp_num, .read_src_qp = read_zero, .read_wc_flags = read_wc_flags, .read_slid = read_zero,
+	.read_sl = read_zero_byte, .read_dlid_path_bits = read_zero_byte, .read_completion_ts = read_completion_ts,
 	.read_completion_wallclock_ns = read_completion_wallclock_ns,
 };
 

@@ -17,29 +17,18 @@ static const char *skip_string(const char *p, const char *end)
 	return p < end ? p + 1 : end;
 }
 
-/* skip_value returns the end of the value at p. */
+/* skip_value returns the end of the value at p: the comma or the bracket behind it. */
 static const char *skip_value(const char *p, const char *end)
 {
-	int depth = 0;
-	while (p < end) {
-		if (*p == '"') {
-			p = skip_string(p, end);
-		} else if (*p == '{' || *p == '[') {
+	for (int depth = 0; p < end; p++) {
+		if (*p == '"')
+			p = skip_string(p, end) - 1;
+		else if (*p == '{' || *p == '[')
 			depth++;
-			p++;
-		} else if (*p == '}' || *p == ']') {
-			if (depth == 0)
-				return p;
+		else if (depth == 0 && strchr("}],", *p))
+			return p;
+		else if (*p == '}' || *p == ']')
 			depth--;
-			p++;
-		} else if (*p == ',' && depth == 0) {
-			return p;
-		} else {
-			p++;
-			continue;
-		}
-		if (depth == 0)
-			return p;
 	}
 	return end;
 }
