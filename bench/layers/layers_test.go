@@ -1,9 +1,19 @@
+// Package layers measures the cost of one segment in each layer, without any network: nanoseconds and allocations.
+// The kernel's work for a frame is not included. make layers writes the table of results.
 package layers
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
+	"net/netip"
 	"runtime"
 	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf"
 )
 
 // TestPaths checks that the rig moves data, with the engine allocating nothing per segment.
@@ -38,40 +48,100 @@ func TestPaths(t *testing.T) {
 
 // TestParts checks that every part can be measured for segments of any size.
 func TestParts(t *testing.T) {
-	runtime.LockOSThread() // cpuTime is the thread's
-	defer runtime.UnlockOSThread()
+	benchtime := flag.Lookup("test.benchtime").Value
+	defer benchtime.Set(benchtime.String())
+	benchtime.Set("10x")
 	for _, n := range []int{1448, 8948} {
-		for _, r := range parts(n) {
-			if r.Nanos <= 0 || r.Note != "" {
-				t.Errorf("%d bytes: %+v", n, r)
+		for _, p := range parts {
+			r := testing.Benchmark(func(b *testing.B) { p.run(b, n) })
+			if r.N < 10 || r.T <= 0 {
+				t.Errorf("%s, %d bytes: %+v", p.name, n, r)
 			}
 		}
 	}
 }
 
-// BenchmarkPaths moves segments over the fake ring; an operation is one segment.
-func BenchmarkPaths(b *testing.B) { benchmarkPaths(b, false) }
+// BenchmarkPath moves segments over the fake ring by two engines. An operation is one segment. The time inside each
+// engine counts, and beside it that of the unavoidable work on the same frames.
+func BenchmarkPath(b *testing.B) {
+	for _, mtu := range []int{1500, 9000} {
+		for _, markers := range []bool{false, true} {
+			b.Run(fmt.Sprintf("bytes=%d/markers=%v", mtu-52, markers), func(b *testing.B) {
+				b.ReportAllocs()
+				benchmarkPath(b, mtu, markers)
+			})
+		}
+	}
+}
 
-// BenchmarkPathsMarkers is BenchmarkPaths with markers.
-func BenchmarkPathsMarkers(b *testing.B) { benchmarkPaths(b, true) }
-
-func benchmarkPaths(b *testing.B, markers bool) {
+func benchmarkPath(b *testing.B, mtu int, markers bool) {
 	runtime.LockOSThread() // cpuTime is the thread's
 	defer runtime.UnlockOSThread()
-	r, err := newRig(1500, markers)
+	r, err := newRig(mtu, markers)
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := 0
+	move := func(segments int) (n int) {
+		for n < segments {
+			if err := r.postWrites(); err != nil {
+				b.Fatal(err)
+			}
+			k := r.stepBoth()
+			if k == 0 {
+				b.Fatalf("nothing moved: %v %v", r.a.ended, r.b.ended)
+			}
+			n += k
+		}
+		return n
+	}
+	move(100_000) // to warm up
 	r.a.spent, r.b.spent, r.work.spent = 0, 0, 0
 	b.ResetTimer()
-	for n < b.N {
-		if err := r.postWrites(); err != nil {
-			b.Fatal(err)
-		}
-		n += r.stepBoth()
+	n := float64(move(b.N))
+	b.ReportMetric(0, "ns/op") // of both engines and the rig
+	b.ReportMetric(float64(r.work.spent)/n, "ns/work")
+	b.ReportMetric(float64(r.b.spent)/n, "ns/received")
+	b.ReportMetric(float64(r.a.spent)/n, "ns/sent")
+	b.ReportMetric(float64(r.b.spent)/float64(r.work.spent), "received/work")
+}
+
+// BenchmarkSteer measures the XDP program's decision for a segment of an exact flow, in the kernel's own test harness.
+func BenchmarkSteer(b *testing.B) {
+	net, err := topo.New(topo.Options{})
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.ReportMetric(float64(r.work.spent)/float64(n), "ns/work")
-	b.ReportMetric(float64(r.b.spent)/float64(n), "ns/received")
-	b.ReportMetric(float64(r.a.spent)/float64(n), "ns/sent")
+	defer net.Close()
+	if err := net.A.Do(func() error { return benchmarkSteer(b, &net.A.Link) }); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func benchmarkSteer(b *testing.B, link *topo.Link) error {
+	s, err := bpf.Load(bpf.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	at, err := s.Attach(link.Index, bpf.ModeAuto)
+	if err != nil {
+		return err
+	}
+	if err := s.AddFlow(netip.MustParseAddrPort("192.0.2.2:2"),
+		netip.MustParseAddrPort("192.0.2.1:1")); err != nil {
+		return err
+	}
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(at.ProgramID))
+	if err != nil {
+		return fmt.Errorf("the steering program: %w", err)
+	}
+	defer p.Close()
+	f := append(make([]byte, 14), segment(1400)...)
+	copy(f, link.MAC)
+	f[12] = 8
+	b.ResetTimer()
+	_, each, err := p.Benchmark(f, b.N, b.ResetTimer)
+	b.StopTimer()
+	b.ReportMetric(float64(each), "ns/op")
+	return err
 }

@@ -109,7 +109,7 @@ var layers = []layer{
 	{name: "engine/testkit", ours: within("mpa", "engine"),
 		others: anyModule, tests: true},
 
-	{name: "bench", ours: within("engine", "tcp", "mpa", "ddp", "bpf", "ring"),
+	{name: "bench", ours: within("engine", "tcp", "ddp", "bpf", "ring"),
 		others: anyModule},
 	{name: "cmd", ours: within("bench", "engine", "tcp", "mpa", "ddp", "bpf", "ring"),
 		others: anyModule},

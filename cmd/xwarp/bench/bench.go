@@ -28,11 +28,11 @@ server, with one it is the client. They use the common flags, defaults and colum
 see xwarp run.
 
 matrix runs the standard measurements between two network namespaces on this machine, interleaved with kernel TCP and
-raw AF_XDP, and writes tables and plots. layers measures each layer without a network.`,
+raw AF_XDP, and writes tables and plots.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(newMatrix(version), newLocal(version), newCompare(), newLayers(), newShare())
+	c.AddCommand(newMatrix(version), newLocal(version), newCompare(), newShare())
 	for _, t := range tests {
 		c.AddCommand(newTest(t, version))
 	}

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"xwarp/bench/endpoint"
+	"golang.org/x/sys/unix"
+
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
@@ -165,6 +166,28 @@ func (h *host) initStack(mtu int) (err error) {
 	return err
 }
 
+// cpuTime is the processor time of the calling thread. Other programs disturb it less than wall-clock time.
+func cpuTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// clockCost is the time that reading the clock adds to a span measured with cpuTime. It is the least of many readings,
+// so that never more than the cost is subtracted.
+func clockCost() time.Duration {
+	least := time.Duration(1 << 62)
+	for range 10_000 {
+		start := cpuTime()
+		if d := cpuTime() - start; d > 0 { // not when the goroutine moved to another thread
+			least = min(least, d)
+		}
+	}
+	return least
+}
+
 // step runs h and counts the time.
 func (h *host) step(now tick.Time) {
 	start := cpuTime()
@@ -229,49 +252,4 @@ func (r *rig) postWrites() error {
 		r.a.iw.Endpoint.Wake()
 	}
 	return nil
-}
-
-// paths measures the whole receive and send paths, and the bare work beside the receive path. ratio is the receive path
-// divided by the bare work: median, lowest and highest of the rounds.
-func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
-	r, err := newRig(mtu, markers)
-	if err != nil {
-		return nil, ratio, err
-	}
-	var in, out, work []float64
-	total := 0
-	var before uint64
-	for round := range rounds + 2 { // two to warm up
-		if round == 2 {
-			before, total = mallocs(), 0
-		}
-		r.a.spent, r.b.spent, r.work.spent = 0, 0, 0
-		n := 0
-		for start := cpuTime(); cpuTime()-start < 4*span; {
-			if err := r.postWrites(); err != nil {
-				return nil, ratio, err
-			}
-			n += r.stepBoth()
-		}
-		if n == 0 || r.a.ended != nil || r.b.ended != nil {
-			return nil, ratio, fmt.Errorf("nothing moved on the fake ring: %w",
-				errors.Join(r.a.ended, r.b.ended))
-		}
-		if total += n; round >= 2 {
-			out = append(out, float64(r.a.spent)/float64(n))
-			in = append(in, float64(r.b.spent)/float64(n))
-			work = append(work, float64(r.work.spent)/float64(n))
-		}
-	}
-	allocs := float64(mallocs()-before) / float64(total)
-	ratios := make([]float64, len(in))
-	for i := range in {
-		ratios[i] = in[i] / work[i]
-	}
-	ratio[0], ratio[1], ratio[2] = endpoint.Spread(ratios)
-	return []Row{
-		row("the bare work on the same memory: checksum, CRC32C, copy", "receive", work, 0),
-		row("whole receive path: ring to memory, acknowledgements", "receive", in, allocs),
-		row("whole send path: memory to ring, acknowledgements", "send", out, allocs),
-	}, ratio, nil
 }

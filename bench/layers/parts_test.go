@@ -1,8 +1,9 @@
 package layers
 
 import (
+	"fmt"
 	"hash/crc32"
-	"runtime"
+	"testing"
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
@@ -16,11 +17,34 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// parts measures single layers with segments of n bytes of payload.
-func parts(n int) []Row {
-	return []Row{
-		parse(n), tcpChecksum(n), tcpReceive(n), locate(n, false), locate(n, true), place(n),
-		frameBuild(n), headerBuild(n), tcpSend(n), work(n),
+// parts are single layers, measured alone with segments of n bytes of payload and everything in the cache. TCP has its
+// share of acknowledgements, headers lack the checksum of the payload, and work is what no receiver can leave out:
+// checksum, CRC32C and copy.
+var parts = []struct {
+	name string
+	run  func(b *testing.B, n int)
+}{
+	{"receive/parse", parse},
+	{"receive/TCP", tcpReceive},
+	{"receive/FPDU", func(b *testing.B, n int) { locate(b, n, false) }},
+	{"receive/FPDU+CRC32C", func(b *testing.B, n int) { locate(b, n, true) }},
+	{"receive/DDP", place},
+	{"send/FPDU+CRC32C", frameBuild},
+	{"send/headers", headerBuild},
+	{"send/TCP", tcpSend},
+	{"both/checksum", tcpChecksum},
+	{"both/work", work},
+}
+
+// BenchmarkPart measures each part for links of two MTUs.
+func BenchmarkPart(b *testing.B) {
+	for _, n := range []int{1448, 8948} {
+		for _, p := range parts {
+			b.Run(fmt.Sprintf("%s/bytes=%d", p.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				p.run(b, n)
+			})
+		}
 	}
 }
 
@@ -37,29 +61,24 @@ func segment(n int) []byte {
 	return b
 }
 
-func parse(n int) Row {
+func parse(b *testing.B, n int) {
 	f := append(make([]byte, 14), segment(n)...)
 	f[12] = 8
 	var eth ip.Ethernet
 	var h ip.Header
 	var t wire.Header
-	return loop("parse Ethernet, IPv4, TCP", "receive", func(k int) {
-		for range k {
-			off, _ := eth.Decode(f)
-			o, _ := h.DecodeFirst(f[off:], len(f)-off)
-			t.Decode(f[off+o:])
-		}
-	})
+	for b.Loop() {
+		off, _ := eth.Decode(f)
+		o, _ := h.DecodeFirst(f[off:], len(f)-off)
+		t.Decode(f[off+o:])
+	}
 }
 
-func tcpChecksum(n int) Row {
+func tcpChecksum(b *testing.B, n int) {
 	f := segment(n)[20:]
-	return loop("TCP checksum", "both", func(k int) {
-		for range k {
-			sink += wire.Sum(f, 0)
-		}
-		runtime.KeepAlive(sink)
-	})
+	for b.Loop() {
+		sink += wire.Sum(f, 0)
+	}
 }
 
 // sink keeps work from being optimised away.
@@ -98,7 +117,7 @@ func pump(from, to *tcp.Conn, now tick.Time) {
 	}
 }
 
-func tcpReceive(n int) Row {
+func tcpReceive(b *testing.B, n int) {
 	_, c, now := established(n)
 	s := tcp.Segment{Len: n}
 	s.Flags, s.Seq, s.Ack, s.Window = wire.ACK|wire.PSH, 101, c.SndNxt(), 0xffff
@@ -108,44 +127,41 @@ func tcpReceive(n int) Row {
 	c.SetRcvSpace(1<<20, now) // the handshake's window is smaller than eight large segments
 	for c.Poll(now, nil, &out) {
 	}
-	return loop("TCP receive, with its share of acknowledgements", "receive", func(k int) {
-		for i := range k {
-			o := c.Input(&s, now)
-			c.Keep(o.R[0])
-			c.Finish(now)
-			s.Seq = s.Seq.Add(n)
-			if i%8 == 7 {
-				c.SetRcvSpace(1<<20, now)
-				for c.Poll(now, nil, &out) {
-				}
+	for i := 0; b.Loop(); i++ {
+		o := c.Input(&s, now)
+		c.Keep(o.R[0])
+		c.Finish(now)
+		s.Seq = s.Seq.Add(n)
+		if i%8 == 7 {
+			c.SetRcvSpace(1<<20, now)
+			for c.Poll(now, nil, &out) {
 			}
 		}
-	})
+	}
 }
 
-func tcpSend(n int) Row {
+func tcpSend(b *testing.B, n int) {
 	c, _, now := established(n)
 	var src tcp.Source = endless{}
 	ack := tcp.Segment{}
 	ack.Flags, ack.Window, ack.Seq = wire.ACK, 0xffff, c.RcvNxt()
 	ack.Opt.Present = wire.HasTS
 	var out tcp.Out
-	return loop("TCP send, with its share of acknowledgements", "send", func(k int) {
-		for i := 0; i < k; {
-			for range 8 {
-				if !c.Poll(now, src, &out) { // Poll after each acknowledgement
-					break
-				}
-				i++
+	b.ResetTimer()
+	for i := 0; i < b.N; {
+		for range 8 {
+			if !c.Poll(now, src, &out) { // Poll after each acknowledgement
+				break
 			}
-			now = now.Add(10 * tick.Microsecond)
-			ack.Ack = c.SndNxt()
-			ack.Opt.TSVal, ack.Opt.TSEcr = uint32(now/1e6), uint32(now/1e6)
-			c.Input(&ack, now)
-			c.Finish(now)
-			c.Events()
+			i++
 		}
-	})
+		now = now.Add(10 * tick.Microsecond)
+		ack.Ack = c.SndNxt()
+		ack.Opt.TSVal, ack.Opt.TSEcr = uint32(now/1e6), uint32(now/1e6)
+		c.Input(&ack, now)
+		c.Finish(now)
+		c.Events()
+	}
 }
 
 // nothing is a Sink that takes everything.
@@ -167,86 +183,71 @@ func (s *blob) LendULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) { return s.Rea
 func (s *blob) ReleaseULPDU(ulpdu.Ref)                            {}
 
 // locate finds an FPDU without markers in a segment; with crc its CRC is checked too.
-func locate(n int, crc bool) Row {
+func locate(b *testing.B, n int, crc bool) {
 	f := mpa.Framing{CRC: crc}
 	var s mpa.Sender
 	s.Init(mpa.SenderConfig{Framing: f}, 0, n, &blob{make([]byte, n)})
 	size, _ := s.Next(n)
-	b := make([]byte, size)
-	s.Fill(seq.Of(0, size), b)
+	fpdu := make([]byte, size)
+	s.Fill(seq.Of(0, size), fpdu)
 	var r mpa.Receiver
 	r.Init(mpa.ReceiverConfig{Framing: f, Pool: mpa.NewPool(0, 0)}, 0, nothing{})
-	name := "FPDU locate and deliver"
-	if crc {
-		name += ", CRC32C"
-	}
 	at, one := seq.Num(0), [1][]byte{}
-	return loop(name, "receive", func(k int) {
-		for range k {
-			one[0] = b
-			r.Offer(at, one[:], size, checksum.Known{})
-			at = at.Add(size)
-			r.Advance(at)
-		}
-	})
+	for b.Loop() {
+		one[0] = fpdu
+		r.Offer(at, one[:], size, checksum.Known{})
+		at = at.Add(size)
+		r.Advance(at)
+	}
 }
 
 // place copies the payload of a tagged segment to registered memory, after all checks.
-func place(n int) Row {
+func place(b *testing.B, n int) {
 	e, err := newMemory(1<<20, func(*rdmap.Completion) {})
 	if err != nil {
-		return Row{Name: "DDP place", Part: "receive", Note: err.Error()}
+		b.Fatal(err)
 	}
 	if err := e.qp.Start(rdmap.Params{Version: ddp.IETF, IRD: 1, ORD: 1}); err != nil {
-		return Row{Name: "DDP place", Part: "receive", Note: err.Error()}
+		b.Fatal(err)
 	}
 	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 0x40, STag: e.mr.STag()}
 	f := append(ddp.AppendTagged(nil, h), make([]byte, n-22)...)
 	v := ulpdu.ViewOf(f)
-	return loop("DDP place and deliver", "receive", func(k int) {
-		for range k {
-			if e.qp.Place(&v, true) != nil || e.qp.Deliver(f[:18], len(f)) != nil {
-				panic("layers: a valid segment was refused")
-			}
+	for b.Loop() {
+		if e.qp.Place(&v, true) != nil || e.qp.Deliver(f[:18], len(f)) != nil {
+			b.Fatal("a valid segment was refused")
 		}
-	})
+	}
 }
 
-func frameBuild(n int) Row {
+func frameBuild(b *testing.B, n int) {
 	var s mpa.Sender
 	s.Init(mpa.SenderConfig{Framing: mpa.Framing{CRC: true}}, 0, n, &blob{make([]byte, n)})
 	dst := make([]byte, n)
 	at := seq.Num(0)
-	return loop("FPDU build: copy and CRC32C", "send", func(k int) {
-		for range k {
-			m, _ := s.Next(n)
-			s.Fill(seq.Of(at, m), dst)
-			at = at.Add(m)
-			s.Acked(at)
-		}
-	})
+	for b.Loop() {
+		m, _ := s.Next(n)
+		s.Fill(seq.Of(at, m), dst)
+		at = at.Add(m)
+		s.Acked(at)
+	}
 }
 
-func headerBuild(n int) Row {
+func headerBuild(b *testing.B, n int) {
 	h := ip.Header{Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: 32 + n}
 	t := wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: wire.ACK, Window: 1000}
 	t.Opt.Present = wire.HasTS
-	b := make([]byte, 60)
-	return loop("headers, without checksum of the payload", "send", func(k int) {
-		for range k {
-			t.Seq = t.Seq.Add(n)
-			t.Put(b[h.Put(b):])
-		}
-	})
+	buf := make([]byte, 60)
+	for b.Loop() {
+		t.Seq = t.Seq.Add(n)
+		t.Put(buf[h.Put(buf):])
+	}
 }
 
-// work measures the unavoidable work: the bytes' Internet checksum, CRC32C and copy.
-func work(n int) Row {
+func work(b *testing.B, n int) {
 	src, dst := make([]byte, n), make([]byte, n)
-	return loop("the bare work in the nearest cache: checksum, CRC32C, copy", "both", func(k int) {
-		for range k {
-			sink += wire.Sum(src, 0) + uint64(crc32.Checksum(src, castagnoli))
-			copy(dst, src)
-		}
-	})
+	for b.Loop() {
+		sink += wire.Sum(src, 0) + uint64(crc32.Checksum(src, castagnoli))
+		copy(dst, src)
+	}
 }
