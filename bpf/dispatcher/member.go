@@ -1,22 +1,21 @@
 package dispatcher
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"xwarp/bpf/cleaner"
 )
 
 // Priority is that of the programs that join. It is libxdp's default; filters usually have a lower one and run earlier.
@@ -48,9 +47,7 @@ type Membership struct {
 
 	ifindex int
 	life    *os.File // locked as long as this process lives
-	process *exec.Cmd
-	pipe    io.WriteCloser // to process, which acts at end of file
-	output  *bufio.Reader  // of process
+	process *cleaner.Process
 }
 
 // Join adds a program that supports frames of several buffers to the dispatcher of an interface of the calling thread's
@@ -198,20 +195,24 @@ func (m *Membership) start(p *ebpf.Program) error {
 	}
 	id, _ := info.ID()
 	m.ID = uint32(id)
-	if err = os.Mkdir(lifePath(m.ID), 0o700); err != nil {
-		return fmt.Errorf("bpf: mark of the owner: %w", err)
+	if err = os.Mkdir(lifePath(m.ID), 0o700); err == nil {
+		m.life, err = os.Open(lifePath(m.ID))
 	}
-	if m.life, err = os.Open(lifePath(m.ID)); err == nil {
+	if err == nil {
 		err = unix.Flock(int(m.life.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
-		err = m.startProcess()
+		m.process, err = cleaner.Start([]string{processName, strconv.Itoa(m.ifindex),
+			strconv.FormatUint(uint64(m.ID), 10)})
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("bpf: ownership of the program: %w", err)
+	}
+	return nil
 }
 
-// processName is the first argument of the second process, ready its first output: no signal ends it from then on.
-const processName, ready = "xwarp-dispatcher", "ready\n"
+// processName is the first argument of the second process.
+const processName = "xwarp-dispatcher"
 
 func init() {
 	if len(os.Args) == 3 && os.Args[0] == processName {
@@ -219,36 +220,12 @@ func init() {
 	}
 }
 
-func (m *Membership) startProcess() error {
-	c := &exec.Cmd{Path: "/proc/self/exe", Dir: "/", Stderr: os.Stderr, Env: append(os.Environ(),
-		"GOMAXPROCS=1"), Args: []string{processName, strconv.Itoa(m.ifindex),
-		strconv.FormatUint(uint64(m.ID), 10)},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
-	in, err := c.StdinPipe()
-	if err != nil {
-		return err
-	}
-	out, err := c.StdoutPipe()
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		return fmt.Errorf("bpf: starting the process that leaves the dispatcher: %w", err)
-	}
-	m.process, m.pipe, m.output = c, in, bufio.NewReader(out)
-	if line, err := m.output.ReadString('\n'); line != ready {
-		return fmt.Errorf("bpf: the process that leaves the dispatcher printed %q: %w", line, err)
-	}
-	return nil
-}
-
 // leaveAtEnd is the body of the process. It returns the exit status.
 func leaveAtEnd(ifindex, id string) int {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	index, err := strconv.Atoi(ifindex)
 	program, err2 := strconv.ParseUint(id, 10, 32)
 	if err = errors.Join(err, err2); err == nil {
-		io.WriteString(os.Stdout, ready)
+		cleaner.Ready()
 		io.Copy(io.Discard, os.Stdin)
 		err = leave(index, uint32(program))
 	}
@@ -275,8 +252,8 @@ func (m *Membership) Leave() error {
 	if m.process == nil { // it did not join
 		return ignoreMissing(os.Remove(lifePath(m.ID)))
 	}
-	m.pipe.Close()
-	text, _ := io.ReadAll(m.output)
+	m.process.Pipe.Close()
+	text, _ := io.ReadAll(m.process.Output)
 	err := m.process.Wait()
 	switch exit, _ := errors.AsType[*exec.ExitError](err); {
 	case err == nil:

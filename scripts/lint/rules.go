@@ -69,7 +69,7 @@ var layers = []layer{
 	{name: "engine/overtcp", ours: within("tcp", "engine/iwarp", "engine/stack")},
 	{name: "engine/bytestream", ours: within("tcp", "engine/stack")},
 	{name: "engine/esp", ours: within("tcp/ip"), values: true},
-	{name: "engine/host", ours: within("ring"),
+	{name: "engine/host", ours: within("ring", "bpf/cleaner"),
 		others: []string{xsys, netlink, netns}},
 	{name: "engine/host/xfrm", ours: within("engine/host", "engine/esp"),
 		others: []string{xsys, netlink}},

@@ -3,21 +3,17 @@
 package napi
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"os/exec"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"xwarp/bpf/cleaner"
 	"xwarp/engine/host/capability"
 	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
@@ -28,9 +24,8 @@ import (
 // started with an argument that init handles, so it is available to any program that uses the engine. It needs
 // CAP_NET_ADMIN. The zero value has changed nothing.
 type Restorer struct {
-	process *exec.Cmd      // nil before the first change
-	pipe    io.WriteCloser // to the process, which restores at the end of this input
-	before  []setting      // previous settings, also passed to the process
+	process *cleaner.Process // nil before the first change
+	before  []setting        // passed to the process
 }
 
 // setting is a previous state: of an offload if Feature is set, else of a NAPI instance.
@@ -46,42 +41,13 @@ type setting struct {
 // processName is the first argument of the restoring process.
 const processName = "xwarp-napi-restorer"
 
-// ready is the line that the process prints once it ignores the signals that would end it before it has restored.
-const ready = "ready\n"
-
 func init() {
 	if len(os.Args) == 1 && os.Args[0] == processName {
-		os.Exit(restoreAtEnd(os.Stdin, os.Stdout))
+		os.Exit(restoreAtEnd())
 	}
 }
 
-// start starts the process and waits for its line ready.
-func (r *Restorer) start() error {
-	c := &exec.Cmd{Path: "/proc/self/exe", Args: []string{processName}, Dir: "/",
-		Env: []string{"GOMAXPROCS=1"}, Stderr: os.Stderr}
-	c.SysProcAttr = &syscall.SysProcAttr{ // its own session, so that signals to the process group do not reach it
-		Setsid: true, AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
-	in, err := c.StdinPipe()
-	if err != nil {
-		return err
-	}
-	out, err := c.StdoutPipe()
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		return fmt.Errorf("starting the restoring process: %w", err)
-	}
-	r.process, r.pipe = c, in
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != ready {
-		err = errors.Join(fmt.Errorf("the restoring process printed %q: %w", line, err), r.Close())
-		r.process = nil
-		return err
-	}
-	return nil
-}
-
-// Change changes the settings of a NAPI instance to n. Close restores before, or zeros if before equals n.
+// Change changes the settings of a NAPI instance from before, which is restored at the end, to n.
 func (r *Restorer) Change(before, n ring.NAPI) error {
 	if before == n { // n was left by a program that was killed together with its restoring process
 		before = ring.NAPI{ID: n.ID}
@@ -132,11 +98,13 @@ func nameOf(ifindex int) (string, error) {
 // remember passes a setting to the process, which it starts first if necessary.
 func (r *Restorer) remember(s setting) error {
 	if r.process == nil {
-		if err := r.start(); err != nil {
+		p, err := cleaner.Start([]string{processName}, unix.CAP_NET_ADMIN)
+		if err != nil {
 			return err
 		}
+		r.process = p
 	}
-	if err := json.NewEncoder(r.pipe).Encode(s); err != nil {
+	if err := json.NewEncoder(r.process.Pipe).Encode(s); err != nil {
 		return fmt.Errorf("the restoring process has exited: %w", err)
 	}
 	r.before = append(r.before, s)
@@ -153,7 +121,7 @@ func (r *Restorer) Close() error {
 	if err == nil {
 		_ = r.remember(setting{Restored: true}) // fails if the process was killed
 	}
-	r.pipe.Close()
+	r.process.Pipe.Close()
 	if err == nil { // on a busy machine it takes long to end
 		go r.process.Wait()
 		return nil
@@ -164,13 +132,13 @@ func (r *Restorer) Close() error {
 	return err
 }
 
-// restoreAtEnd is the body of the process. It reads settings until in ends, applies them, and returns the exit status.
-func restoreAtEnd(in io.Reader, out io.Writer) int {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+// restoreAtEnd is the body of the process. It reads settings until its input ends, applies them, and returns the exit
+// status.
+func restoreAtEnd() int {
 	capability.Keep(1 << unix.CAP_NET_ADMIN) // fails in a program with cgo
-	io.WriteString(out, ready)
+	cleaner.Ready()
 	var list []setting
-	for d := json.NewDecoder(in); ; {
+	for d := json.NewDecoder(os.Stdin); ; {
 		var s setting
 		if d.Decode(&s) != nil {
 			break
