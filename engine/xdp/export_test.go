@@ -31,4 +31,8 @@ func SetBond(name string, read bond.Reader) (undo func()) {
 }
 
 // LookAtBond makes a device read the state of its bond again.
-func LookAtBond(d *Device) { d.x.bond.follower.Look() }
+func LookAtBond(d *Device) {
+	if s, err := readBond(nil, d.x.att.Ifindex); err == nil {
+		d.x.onBond(s)
+	}
+}

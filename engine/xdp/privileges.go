@@ -287,14 +287,18 @@ func (k *Privileges) Await(ctx context.Context, index int, name string) error {
 	if home == nil {
 		return ctx.Err()
 	}
-	change := make(chan struct{}, 1)
-	look := func() {
-		select {
-		case change <- struct{}{}:
-		default:
-		}
-	}
 	var nl *netlink.Handle
+	isUp, setUp := context.WithCancel(context.Background())
+	look := func() error {
+		l, err := nl.LinkByIndex(index)
+		if err != nil {
+			l, err = nl.LinkByName(name)
+		}
+		if err == nil && l.Attrs().RawFlags&unix.IFF_UP != 0 {
+			setUp()
+		}
+		return nil
+	}
 	var watch *netwatch.Watch
 	err := home.Do(func() (err error) {
 		if nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
@@ -302,7 +306,7 @@ func (k *Privileges) Await(ctx context.Context, index int, name string) error {
 		}
 		watch, err = netwatch.Follow(netwatch.Options{
 			Name: "links", Groups: []int{unix.RTNLGRP_LINK},
-			Change: func(uint16, []byte) { look() }, List: func() error { look(); return nil },
+			Relist: func(uint16, []byte) bool { return true }, List: look,
 		})
 		return err
 	})
@@ -313,18 +317,10 @@ func (k *Privileges) Await(ctx context.Context, index int, name string) error {
 		return err
 	}
 	defer watch.Close()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-change:
-		}
-		l, err := nl.LinkByIndex(index)
-		if err != nil {
-			l, err = nl.LinkByName(name)
-		}
-		if err == nil && l.Attrs().RawFlags&unix.IFF_UP != 0 {
-			return nil
-		}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-isUp.Done():
+		return nil
 	}
 }

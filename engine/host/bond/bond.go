@@ -9,9 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -116,18 +114,14 @@ type Follower struct {
 	watch   *netwatch.Watch
 	read    Reader
 	notify  func(*State)
-	known   atomic.Pointer[map[int]bool] // indexes of the bond and of its members
-	wake    chan struct{}
-	done    chan struct{}
-	ended   sync.WaitGroup
-	log     *slog.Logger
+	known   map[int]bool // indexes of the bond and of its members; owned by watch
 }
 
 // Reader is Read, or a replacement for tests.
 type Reader func(h *netlink.Handle, ifindex int) (*State, error)
 
 // Follow starts to follow the bond with an interface index, in the network namespace of the calling thread. notify is
-// called after changes of the bond or of its members, by one goroutine at a time.
+// called before Follow returns and after changes of the bond or of its members, by one goroutine at a time.
 func Follow(ifindex int, log *slog.Logger, read Reader, notify func(*State)) (*Follower, error) {
 	runtime.LockOSThread() // create all sockets on this thread
 	defer runtime.UnlockOSThread()
@@ -135,19 +129,15 @@ func Follow(ifindex int, log *slog.Logger, read Reader, notify func(*State)) (*F
 	if err != nil {
 		return nil, fmt.Errorf("bond: netlink socket: %w", err)
 	}
-	f := &Follower{ifindex: ifindex, handle: h, read: read, notify: notify, log: log,
-		wake: make(chan struct{}, 1), done: make(chan struct{})}
-	f.known.Store(&map[int]bool{ifindex: true})
+	f := &Follower{ifindex: ifindex, handle: h, read: read, notify: notify}
 	f.watch, err = netwatch.Follow(netwatch.Options{
-		Name: "members of the bond", Groups: []int{unix.RTNLGRP_LINK}, Change: f.change,
-		List: func() error { f.Look(); return nil }, Log: log,
+		Name: "members of the bond", Groups: []int{unix.RTNLGRP_LINK}, Relist: f.concerns,
+		List: f.list, Log: log,
 	})
 	if err != nil {
 		h.Close()
 		return nil, err
 	}
-	f.ended.Add(1)
-	go f.followLoop()
 	return f, nil
 }
 
@@ -157,75 +147,37 @@ func (f *Follower) Watch() *netwatch.Watch { return f.watch }
 // Close stops following. No call of notify begins after it returns.
 func (f *Follower) Close() {
 	f.watch.Close()
-	close(f.done)
-	f.ended.Wait()
 	f.handle.Close()
 }
 
-// Look makes f read the state again.
-func (f *Follower) Look() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
-// change looks whether a message concerns the bond: itself, a member, or an interface that becomes one.
-func (f *Follower) change(kind uint16, body []byte) {
+// concerns reports whether a message concerns the bond: itself, a member, or an interface that becomes one.
+func (f *Follower) concerns(kind uint16, body []byte) bool {
 	if kind != unix.RTM_NEWLINK && kind != unix.RTM_DELLINK || len(body) < unix.SizeofIfInfomsg {
-		return
+		return false
 	}
-	ours := (*f.known.Load())[int(nl.DeserializeIfInfomsg(body).Index)]
-	if !ours {
-		attrs, err := nl.ParseRouteAttr(body[unix.SizeofIfInfomsg:])
-		if err != nil {
-			return
-		}
-		for _, a := range attrs {
-			ours = ours || a.Attr.Type == unix.IFLA_MASTER && len(a.Value) == 4 &&
-				int(binary.NativeEndian.Uint32(a.Value)) == f.ifindex
-		}
+	if f.known[int(nl.DeserializeIfInfomsg(body).Index)] {
+		return true
 	}
-	if ours {
-		f.Look()
-	}
+	attrs, _ := nl.ParseRouteAttr(body[unix.SizeofIfInfomsg:])
+	return slices.ContainsFunc(attrs, func(a syscall.NetlinkRouteAttr) bool {
+		return a.Attr.Type == unix.IFLA_MASTER && len(a.Value) == 4 &&
+			int(binary.NativeEndian.Uint32(a.Value)) == f.ifindex
+	})
 }
 
-// retry is the interval of attempts to read the state.
-const retry = time.Second
-
-func (f *Follower) followLoop() {
-	defer f.ended.Done()
-	failing := false
-	for {
-		select {
-		case <-f.wake:
-		case <-f.done:
-			return
-		}
-		s, err := f.read(f.handle, f.ifindex)
-		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-			continue // the device ends: its own follower says so
-		}
-		if err != nil {
-			if !failing {
-				f.log.Error("members of the bond may be stale: retrying", "error", err)
-			}
-			failing = true
-			select {
-			case <-time.After(retry):
-				f.Look()
-			case <-f.done:
-				return
-			}
-			continue
-		}
-		failing = false
-		known := map[int]bool{f.ifindex: true}
-		for _, m := range s.Members {
-			known[m.Ifindex] = true
-		}
-		f.known.Store(&known)
-		f.notify(s)
+// list reads the state and passes it on.
+func (f *Follower) list() error {
+	s, err := f.read(f.handle, f.ifindex)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		return nil // the device ends: its own follower says so
 	}
+	if err != nil {
+		return err
+	}
+	f.known = map[int]bool{f.ifindex: true}
+	for _, m := range s.Members {
+		f.known[m.Ifindex] = true
+	}
+	f.notify(s)
+	return nil
 }

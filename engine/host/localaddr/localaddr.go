@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -60,15 +59,9 @@ type Follower struct {
 	handle *netlink.Handle
 	routes *nl.SocketHandle // with filtered dumps
 	watch  *netwatch.Watch
-	log    *slog.Logger
 	notify func(*State) error
-	gone   func(error)
-	wake   chan struct{}
-	done   chan struct{}
-	ended  sync.WaitGroup
-
-	// held from reading the kernel's tables to notify, so that States arrive in order
-	reading sync.Mutex
+	gone   func(error) // nil after its call
+	found  bool        // the interface was there
 }
 
 // settle is how long changes are collected before the tables are read, so that a thousand new addresses cost a few
@@ -78,40 +71,30 @@ const settle = 20 * time.Millisecond
 // interrupted is how often to retry at once if a table changes while it is read.
 const interrupted = 8
 
-// again is the interval of retries of reading and of notify.
-const again = time.Second
-
 // Follow starts to follow the interface with index link, in the network namespace of the calling thread. notify is
 // called before Follow returns and after changes, by one goroutine at a time. An error of the first call is returned;
 // later ones are logged and retried. gone is called when the interface has disappeared, and is the last call. log may
 // be nil.
 func Follow(link int, log *slog.Logger, notify func(*State) error,
 	gone func(error)) (*Follower, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	runtime.LockOSThread() // create all sockets on this thread
 	defer runtime.UnlockOSThread()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("local addresses: netlink socket: %w", err)
 	}
-	f := &Follower{link: link, handle: h, log: log, notify: notify, gone: gone,
-		wake: make(chan struct{}, 1),
-		done: make(chan struct{})}
+	f := &Follower{link: link, handle: h, notify: notify, gone: gone}
 	if f.routes, err = filteredSocket(); err == nil {
 		f.watch, err = netwatch.Follow(netwatch.Options{
 			Name: "local addresses", Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
 				unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
-			Change: f.change, List: f.read, Log: log,
+			Relist: f.concerns, Settle: settle, List: f.list, Log: log,
 		})
 	}
 	if err != nil {
 		f.closeSockets()
 		return nil, fmt.Errorf("local addresses: %w", err)
 	}
-	f.ended.Add(1)
-	go f.followLoop()
 	return f, nil
 }
 
@@ -121,8 +104,6 @@ func (f *Follower) Watch() *netwatch.Watch { return f.watch }
 // Close stops following. No call of notify begins after it returns.
 func (f *Follower) Close() {
 	f.watch.Close()
-	close(f.done)
-	f.ended.Wait()
 	f.closeSockets()
 }
 
@@ -133,67 +114,37 @@ func (f *Follower) closeSockets() {
 	}
 }
 
-// change checks whether a change is relevant, because there may be a million irrelevant routes.
-func (f *Follower) change(kind uint16, body []byte) {
+// concerns reports whether a change is relevant, because there may be a million irrelevant routes.
+func (f *Follower) concerns(kind uint16, body []byte) bool {
 	switch kind {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if len(body) < unix.SizeofRtMsg || nl.DeserializeRtMsg(body).Type != unix.RTN_LOCAL {
-			return
-		}
+		return len(body) >= unix.SizeofRtMsg && nl.DeserializeRtMsg(body).Type == unix.RTN_LOCAL
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		if len(body) < unix.SizeofIfInfomsg || int(nl.DeserializeIfInfomsg(body).Index) != f.link {
-			return
-		}
+		return len(body) >= unix.SizeofIfInfomsg &&
+			int(nl.DeserializeIfInfomsg(body).Index) == f.link
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-	default:
-		return
+		return true
 	}
-	f.relist()
+	return false
 }
 
-func (f *Follower) relist() {
-	select {
-	case f.wake <- struct{}{}:
-	default: // the tables will be read anyway
+// list reads the tables, or calls gone.
+func (f *Follower) list() error {
+	if f.gone == nil {
+		return nil
 	}
-}
-
-// followLoop reads the tables after changes.
-func (f *Follower) followLoop() {
-	defer f.ended.Done()
-	pause, failing := settle, false
-	for {
-		select {
-		case <-f.wake:
-		case <-f.done:
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-f.done:
-			return
-		}
-		err := f.read()
-		if pause = settle; err == nil {
-			failing = false
-			continue
-		}
-		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-			f.gone(err)
-			return
-		}
-		if !failing {
-			f.log.Error("local addresses may be stale: retrying", "error", err)
-		}
-		pause, failing = again, true
-		f.relist()
+	err := f.read()
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone && f.found {
+		f.gone(err)
+		f.gone = nil
+		return nil
 	}
+	f.found = f.found || err == nil
+	return err
 }
 
 // read reads the tables and passes them to notify.
 func (f *Follower) read() error {
-	f.reading.Lock()
-	defer f.reading.Unlock()
 	nic, err := f.handle.LinkByIndex(f.link)
 	if err != nil {
 		return fmt.Errorf("interface %d: %w", f.link, err)

@@ -25,10 +25,14 @@ type Options struct {
 	Name     string // of the objects, for errors and the log: "neighbours"
 	Protocol int    // of netlink, such as unix.NETLINK_XFRM; default unix.NETLINK_ROUTE
 	Groups   []int  // unix.RTNLGRP_NEIGH and the like
-	// Change is called for each message with its type, such as unix.RTM_NEWNEIGH, and its body, which it must not keep.
+	// Change is called with a message, such as unix.RTM_NEWNEIGH, and must not keep body. Nil: Relist is called.
 	Change func(kind uint16, body []byte)
-	// List reads all objects, on its own socket: once before Follow returns, and after lost changes. Its results are
-	// newer than all changes before its call; changes during the call may be reported again after it.
+	// Relist reports whether a message is a change after which all objects must be read again.
+	Relist func(kind uint16, body []byte) bool
+	Settle time.Duration // how long such changes are collected before List
+	// List reads all objects, on its own socket: once before Follow returns, after lost changes, and after those that
+	// Relist names. Its results are newer than all changes before its call; changes during the call may be reported
+	// again after it. An error of the first call is returned by Follow; later ones are logged, and retried.
 	List   func() error
 	Log    *slog.Logger // nil: no log
 	Buffer int          // size of the socket buffer in bytes; default DefaultBuffer
@@ -43,8 +47,8 @@ type Counters struct {
 	Restarts uint64 // times that the socket was reopened
 }
 
-// Watch follows the objects until it is closed. Its methods may be called from any goroutine. Change and List are
-// called by one goroutine at a time.
+// Watch follows until it is closed. Its methods may be called from any goroutine. Change, Relist and List are called by
+// one goroutine at a time.
 type Watch struct {
 	opt  Options
 	home netns.NsHandle
@@ -52,7 +56,7 @@ type Watch struct {
 	gone sync.WaitGroup
 	buf  []byte
 
-	stale  bool      // changes were lost since the last List
+	stale  bool      // changes were lost since the last List, or need another
 	listAt time.Time // earliest time of the next List
 	pause  time.Duration
 	logged time.Time // when an overrun was logged last
@@ -93,7 +97,7 @@ func Follow(o Options) (*Watch, error) {
 	return w, nil
 }
 
-// Close stops following. No call of Change or List begins after it returns.
+// Close stops following. No call of Change, Relist or List begins after it returns.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	again := w.closed
@@ -220,8 +224,12 @@ func (w *Watch) parse(b []byte) error {
 	}
 	w.count(func(n *Counters) { n.Changes += uint64(len(list)) })
 	for i := range list {
-		if h := &list[i].Header; h.Type >= unix.NLMSG_MIN_TYPE {
+		switch h := &list[i].Header; {
+		case h.Type < unix.NLMSG_MIN_TYPE:
+		case w.opt.Change != nil:
 			w.opt.Change(h.Type, list[i].Data)
+		case w.opt.Relist(h.Type, list[i].Data) && !w.stale:
+			w.stale, w.listAt = true, time.Now().Add(w.opt.Settle)
 		}
 	}
 	return nil
