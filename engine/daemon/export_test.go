@@ -228,8 +228,8 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 		t.Error("more bytes are stored than the directory may have")
 	}
 	c.Close()
-	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 16000,
-		Failed: 1})
+	want := map[string]uint64{"puts": 1, "put_bytes": 8000, "gets": 2, "get_bytes": 16000,
+		"failed": 1, "rejected": 0}
 	patience := time.After(time.Minute)
 	transfers := func(s *control.Snapshot, export string) map[string]uint64 {
 		for _, v := range s.Statistics {

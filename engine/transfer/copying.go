@@ -245,9 +245,9 @@ func (c *copying) abandon() (err error) {
 func (c *copying) event(o *opened, err error) {
 	n := o.length
 	if err != nil {
-		c.s.countFailed()
+		c.s.cfg.Stats.Failed.Add(1)
 	} else {
-		c.s.countMoved(o.op == "store", 1, n)
+		c.s.cfg.Stats.countMoved(o.op == "store", 1, n)
 	}
 	c.s.cfg.Event(Event{
 		Op: o.op, File: o.path, Remote: c.remote, Bytes: int64(n), Took: time.Since(o.openedAt),

@@ -219,7 +219,7 @@ func (c *copying) packEvent(op string, files int, bytes int64, begun time.Time) 
 	if files == 0 {
 		return
 	}
-	c.s.countMoved(op == "store", uint64(files), uint64(bytes))
+	c.s.cfg.Stats.countMoved(op == "store", uint64(files), uint64(bytes))
 	c.s.cfg.Event(Event{Op: op, File: fmt.Sprintf("%d small files", files), Remote: c.remote,
 		Bytes: bytes, Took: time.Since(begun)})
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,8 @@ type ServerConfig struct {
 	Tree       *Tree // the directory
 	MaxClients int
 	Idle       time.Duration
-	DSCP       int // as verbs.ListenConfig.DSCP
+	DSCP       int    // as verbs.ListenConfig.DSCP
+	Stats      *Stats // counters to add to; nil: its own
 	// Event, if set, is called after every transfer, possibly by several goroutines at once.
 	Event func(Event)
 }
@@ -49,7 +51,6 @@ type Server struct {
 	mu         sync.Mutex
 	maxClients int                             // maximum number of clients
 	qps        map[*verbs.ConnRequest]verbs.QP // of connected clients, by their request; nil: not yet
-	stats      Stats
 }
 
 // Listen creates a server that accepts clients at each address, all with one port, once Serve runs. It skips further
@@ -61,6 +62,7 @@ func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 	if cfg.Idle <= 0 {
 		cfg.Idle = DefaultIdle
 	}
+	cfg.Stats = cmp.Or(cfg.Stats, &Stats{})
 	if cfg.Event == nil {
 		cfg.Event = func(Event) {}
 	}
@@ -162,7 +164,7 @@ func (s *Server) dismiss(req *verbs.ConnRequest) {
 
 // reject tells a client why it is rejected.
 func (s *Server) reject(req *verbs.ConnRequest, why string) error {
-	s.countTransfer(func(n *Stats) { n.Rejected++ })
+	s.cfg.Stats.Rejected.Add(1)
 	return req.Reject([]byte(why))
 }
 

@@ -126,12 +126,6 @@ var (
 	ESPBytes    = [2]*Counter{IPsec.named("bytes_in"), IPsec.named("bytes_out")}
 
 	PeersRefused = Daemon.named("peers_refused")
-
-	Puts     = Transfer.named("puts")
-	PutBytes = Transfer.named("put_bytes")
-	Gets     = Transfer.named("gets")
-	GetBytes = Transfer.named("get_bytes")
-	Failed   = Transfer.named("failed")
 )
 
 // HeldBytes is a state of a connection, and no counter.

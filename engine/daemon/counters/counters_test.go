@@ -31,7 +31,7 @@ func TestTablesAreComplete(t *testing.T) {
 		"listen":      {counters.Listen, control.Counters(tcp.ListenCounters{})},
 		"ring":        {counters.Ring, control.Counters(ring.Stats{})},
 		"contained":   {counters.Contained, control.Counters(core.Contained{})},
-		"transfer":    {counters.Transfer, control.Counters(transfer.Stats{})},
+		"transfer":    {counters.Transfer, control.Counters(&transfer.Stats{})},
 		"watch":       {counters.Watch, control.Counters(netwatch.Counters{})},
 		"link":        {counters.Link, control.Counters(xdp.LinkCounters{})},
 		"ipsec":       {counters.IPsec, control.Counters(xdp.IPsecStats{})},

@@ -38,7 +38,7 @@ type conn struct {
 func (e *export) serveConn(r *verbs.ConnRequest) {
 	c, why := e.admit(r)
 	if c == nil {
-		e.rejected.Add(1)
+		e.count.Rejected.Add(1)
 		e.log.Info("export: rejected a peer's connection", "remote", r.Remote, "because", why)
 		r.Reject([]byte(why))
 		return

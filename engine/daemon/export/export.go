@@ -17,7 +17,6 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/plain"
@@ -42,14 +41,18 @@ type export struct {
 	mr  *core.MR
 	srv *transfer.Server // of a directory
 
-	mu       sync.Mutex
-	conns    map[*core.QP]*conn
-	failed   error // why the memory or the device is unusable; nil if usable
-	waiting  bool  // ReviveLoop reopens it
-	counted  bool  // its counters were added to Set.pastCounts
-	rejected atomic.Uint64
-	flushes  atomic.Uint64
-	flusher  flusher
+	mu      sync.Mutex
+	conns   map[*core.QP]*conn
+	failed  error // why the memory or the device is unusable; nil if usable
+	waiting bool  // ReviveLoop reopens it
+	flusher flusher
+	count   *counts
+}
+
+// counts are the counters of all exports that have had one name.
+type counts struct {
+	flushes atomic.Uint64
+	transfer.Stats
 }
 
 // content is the memory and files of an export, which outlive the device.
@@ -72,7 +75,7 @@ var accessOf = map[string]ddp.Access{
 // newExport creates an export that is not open. It stops listening when ctx is done.
 func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
-		conns: map[*core.QP]*conn{}}
+		conns: map[*core.QP]*conn{}, count: s.countsOf(c.Name)}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	e.connLife, e.killConns = context.WithCancel(context.Background())
 	ctx, e.stopListening = context.WithCancel(context.Background())
@@ -224,7 +227,7 @@ func (e *export) flush(off, n uint64) (uint64, error) {
 	if err := e.flusher.flush(off/page*page, off+n); n > 0 && err != nil {
 		return 0, fmt.Errorf("export %s: writing to disk: %w", e.cfg.Name, err)
 	}
-	e.flushes.Add(1)
+	e.count.flushes.Add(1)
 	return n, nil
 }
 
@@ -288,19 +291,19 @@ func (e *export) allows(a netip.Addr) bool {
 func (e *export) addTo(v *control.Snapshot) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := e.totals()
-	if n.transfers != nil {
+	n := e.count
+	if e.cfg.Serve == config.ServeDirectory {
 		v.Statistics = append(v.Statistics, control.Statistic{Port: e.dev.Port(),
-			Export: e.cfg.Name, Part: "transfer", Counters: n.transfers})
+			Export: e.cfg.Name, Part: "transfer", Counters: control.Counters(&n.Stats)})
 	}
 	s := control.ExportState{
 		Name: e.cfg.Name, Device: e.dev.Name, Listen: e.cfg.Listen.String(), Serve: e.cfg.Serve,
 		Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
-		Rejected: n.rejected, Flushes: n.flushes, Puts: counters.Puts.Of(n.transfers),
-		PutBytes: counters.PutBytes.Of(n.transfers), Gets: counters.Gets.Of(n.transfers),
-		GetBytes: counters.GetBytes.Of(n.transfers), Failed: counters.Failed.Of(n.transfers),
-		Error: control.ErrorText(e.failed),
+		Rejected: n.Rejected.Load(), Flushes: n.flushes.Load(), Puts: n.Puts.Load(),
+		PutBytes: n.PutBytes.Load(), Gets: n.Gets.Load(), GetBytes: n.GetBytes.Load(),
+		Failed: n.Failed.Load(),
+		Error:  control.ErrorText(e.failed),
 	}
 	if e.srv != nil {
 		s.Connections = len(e.srv.QPs())

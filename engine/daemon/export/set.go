@@ -24,10 +24,9 @@ type Daemon interface {
 
 // Set is the exports of a daemon. Its methods may be called from any goroutine.
 type Set struct {
-	d          Daemon
-	log        *slog.Logger
-	wake       chan struct{} // has one slot: ReviveLoop must check the exports
-	pastCounts pastCounts
+	d    Daemon
+	log  *slog.Logger
+	wake chan struct{} // has one slot: ReviveLoop must check the exports
 
 	opening sync.Mutex // held while a reload or ReviveLoop opens and closes exports; taken before mu
 
@@ -35,11 +34,22 @@ type Set struct {
 	// guarded by mu
 	list    []*export
 	stopped []*export // those that Stop has stopped
+	counts  map[string]*counts
 }
 
 // NewSet returns a set without exports.
 func NewSet(d Daemon, log *slog.Logger) *Set {
-	return &Set{d: d, log: log, wake: make(chan struct{}, 1)}
+	return &Set{d: d, log: log, wake: make(chan struct{}, 1), counts: map[string]*counts{}}
+}
+
+// countsOf returns the counters of the exports with a name.
+func (s *Set) countsOf(name string) *counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counts[name] == nil {
+		s.counts[name] = &counts{}
+	}
+	return s.counts[name]
 }
 
 // Start adds an export, opens it and serves it. If it cannot be opened it waits for ReviveLoop, and Start returns why.
@@ -101,7 +111,6 @@ func (s *Set) Reload(now *config.Loaded) error {
 	var errs []error
 	for _, e := range gone {
 		e.stop(ctx)
-		s.remember(e)
 		errs = append(errs, e.free())
 	}
 	for _, c := range now.Export {
@@ -246,7 +255,6 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remember(e)
 	s.list[slices.Index(s.list, e)] = next
 	return nil
 }

@@ -17,8 +17,8 @@ func (e *export) openDirectory(ctx context.Context) (err error) {
 		}
 	}
 	e.srv, err = transfer.Listen(transfer.ServerConfig{Device: e.dev.Core, Tree: e.tree,
-		MaxClients: e.cfg.Connections, DSCP: e.cfg.DSCP, Event: e.transferred},
-		e.cfg.Listen.All()...)
+		MaxClients: e.cfg.Connections, DSCP: e.cfg.DSCP, Stats: &e.count.Stats,
+		Event: e.transferred}, e.cfg.Listen.All()...)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,12 @@ func example() control.Snapshot {
 		}
 		return g
 	}
-	images := group("transfer", transfer.Stats{Puts: 3, PutBytes: 500, GetBytes: 70, Failed: 1})
+	var stored transfer.Stats
+	stored.Puts.Store(3)
+	stored.PutBytes.Store(500)
+	stored.GetBytes.Store(70)
+	stored.Failed.Store(1)
+	images := group("transfer", &stored)
 	images.Export = "images"
 	steering := counters.Values{}
 	for o := range bpf.NumOutcomes {
