@@ -24,10 +24,9 @@ const (
 // is valid for this peer only, because peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
 type conn struct {
 	e        *export
-	pd       verbs.PD
+	end      *verbs.Endpoint
+	qp       *core.QP // of end
 	exported verbs.MR // the export's memory
-	qp       *core.QP
-	cq       verbs.CQ
 	mr       verbs.MR // receive buffers
 	buf      []byte
 
@@ -68,7 +67,8 @@ func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 		acceptDone: make(chan struct{})}
 	if err := c.open(); err != nil {
 		e.log.Warn("export: no memory or queue pair for a peer: connection rejected",
-			"remote", r.Remote, "error", errors.Join(err, c.free()))
+			"remote", r.Remote, "error", err)
+		c.release()
 		return nil, "no resources"
 	}
 	e.mu.Lock()
@@ -84,25 +84,19 @@ func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	return c, ""
 }
 
-// open creates the protection domain, the regions and the queues.
+// open creates the queue pair with a protection domain, and the regions.
 func (c *conn) open() (err error) {
-	dev := c.e.dev.Core
-	if c.pd, err = dev.AllocPD(); err != nil {
+	if c.end, err = verbs.NewEndpoint(c.e.dev.Core, verbs.EndpointConfig{SharedCQ: true,
+		QPConfig: verbs.QPConfig{SendDepth: queueDepth, RecvDepth: queueDepth,
+			MaxInline: flushReplyLen}}); err != nil {
 		return err
 	}
-	if c.exported, err = c.pd.RegMR(c.e.mem, accessOf[c.e.cfg.Access]); err != nil {
+	c.qp = c.end.QP.(*core.QP)
+	keep := func() error { return nil }
+	if c.exported, err = c.end.Register(c.e.mem, accessOf[c.e.cfg.Access], keep); err != nil {
 		return err
 	}
-	if c.mr, err = c.pd.RegMR(c.buf, verbs.LocalWrite); err != nil {
-		return err
-	}
-	if c.cq, err = dev.CreateCQ(4 * queueDepth); err != nil {
-		return err
-	}
-	if c.qp, err = dev.NewQP(verbs.QPConfig{
-		PD: c.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: queueDepth, RecvDepth: queueDepth,
-		MaxInline: flushReplyLen,
-	}); err != nil {
+	if c.mr, err = c.end.Register(c.buf, verbs.LocalWrite, keep); err != nil {
 		return err
 	}
 	for i := 0; err == nil && i < queueDepth; i++ {
@@ -126,7 +120,7 @@ func (c *conn) serveFlushes() {
 	}()
 	for {
 		var done [1]verbs.Completion
-		if _, err := c.cq.Wait(ctx, done[:]); err != nil {
+		if _, err := c.end.RecvCQ.Wait(ctx, done[:]); err != nil {
 			return
 		}
 		v := &done[0]
@@ -177,28 +171,12 @@ func (c *conn) close() {
 	c.release()
 }
 
+// release closes all objects.
 func (c *conn) release() {
-	if err := c.free(); err != nil {
+	if c.end == nil {
+		return
+	}
+	if err := c.end.Close(); err != nil {
 		c.e.log.Error("export: cannot release the memory of a connection: it stays in use until xwarpd ends", "error", err)
 	}
-}
-
-// free closes all objects, the queue pair first, because its work requests use the memory. A closed device has already
-// closed them.
-func (c *conn) free() (err error) {
-	if c.qp != nil {
-		err = c.qp.Close()
-	}
-	for _, m := range []verbs.MR{c.mr, c.exported} {
-		if m != nil {
-			err = errors.Join(err, m.Close())
-		}
-	}
-	if c.pd != nil {
-		err = errors.Join(err, c.pd.Close())
-	}
-	if errors.Is(err, verbs.ErrClosed) {
-		return nil
-	}
-	return err
 }
