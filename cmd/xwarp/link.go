@@ -60,7 +60,7 @@ func newDev(*global) *cobra.Command {
 		for i := range s.Devices {
 			if d := &s.Devices[i]; only == "" || only == d.Name {
 				v.Devices = append(v.Devices, devRow{portOf(s, d.Name).Place, "rnic", s.Version,
-					d.Transport, d.XDPMode, d.Copy, d.MTU, d.Queues})
+					d.DeviceMode.Name, d.XDPMode, d.Copy, d.MTU, d.Queues})
 			}
 		}
 		return v

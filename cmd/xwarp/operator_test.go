@@ -242,7 +242,7 @@ func TestDoctorCommand(t *testing.T) {
 }
 
 func snapshot(at int, frames, drops, payload uint64, state string) control.Snapshot {
-	d := control.DeviceState{Name: "eth0", DeviceMode: control.DeviceMode{Transport: "xdp",
+	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
 		XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}, RxFrames: frames,
 		Unowned: drops, Dropped: []control.Drop{{Cause: "checksum", Frames: drops}}}
 	port := control.Port{Place: control.Place{Device: "eth0"}}

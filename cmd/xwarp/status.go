@@ -48,7 +48,7 @@ func writeStatus(w io.Writer, s *control.Status) error {
 			"systemctl restart xwarpd\n", strings.Join(s.Pending, ", "))
 	}
 	for _, d := range s.Devices {
-		plain.Fprintf(w, "device %s: %s", d.Name, d.Transport)
+		plain.Fprintf(w, "device %s: %s", d.Name, d.DeviceMode.Name)
 		if d.VLAN != 0 {
 			plain.Fprintf(w, ", VLAN %d on %s", d.VLAN, d.Trunk)
 		}

@@ -247,7 +247,7 @@ var errFewDescriptors = fmt.Errorf("out of file descriptors (raise ulimit -n, or
 // acceptPause is the pause after a failed accept.
 const acceptPause = 20 * time.Millisecond
 
-func (k *Driver) Describe() verbs.Transport { return verbs.Transport{Name: "kernel"} }
+func (k *Driver) Describe() verbs.DeviceMode { return verbs.DeviceMode{Name: "kernel"} }
 
 // Footprint returns the memory of a connection in bytes: the write buffer, an incomplete FPDU, and 64 KiB for its state
 // and FPDUs in flight. A connection that is not accepted has only the buffer of a first read and its state.

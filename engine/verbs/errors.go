@@ -72,6 +72,14 @@ type Error struct {
 	Err  error
 }
 
+// ErrorText returns the text of an error, or "" for nil.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // Wrap returns err as an Error of a call, or nil if err is nil.
 func Wrap(call string, err error) error {
 	if err == nil {

@@ -8,26 +8,30 @@ import (
 
 // Transport describes how a device moves data.
 type Transport struct {
-	Name      string   // "xdp" or "kernel", also for a daemon's device
-	Daemon    bool     // the device belongs to a daemon
-	Interface string   // its current name
-	Ifindex   int      // zero on kernel sockets
-	Trunk     string   // name of the interface whose sockets a VLAN uses; otherwise empty
-	VLAN      int      // its identifier; 0 if the device is no VLAN, or does not use the sockets of its parent
-	Members   []string // names of the members of a bond that uses their sockets
-	Senders   []string // names of those on which it sends now
-	XDPMode   string   // "native" or "generic"
-	Beside    string   // the other programs in libxdp's dispatcher when xwarp joined it; empty without one
-	Transmit  string   // "xdp" or "packet-gso"
-	Way       string   // how segments are sent now, their packet size, and why; empty on kernel sockets
-	Copy      string   // "copy" or "zero-copy"
-	Segments  int      // maximum chunks of a received frame; 1 with zero-copy if the MTU allows it
-	MTU       int      // bytes
-	Queues    int
-	Fallback  error // why native mode is not used; nil if it is
-	// NoZeroCopy is why zero-copy is not used, if the configuration leaves the choice to the driver.
-	NoZeroCopy error
-	BusyPoll   string // "on", or why the workers do not poll the NIC; empty on kernel sockets
+	DeviceMode
+	Daemon bool // the device belongs to a daemon
+}
+
+// DeviceMode is how a device reaches its network. On kernel sockets all but the name is zero.
+type DeviceMode struct {
+	Name       string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Interface  string   `json:"interface,omitempty" doc:"current name of the network interface"`
+	Ifindex    int      `json:"ifindex,omitempty" doc:"index of the network interface"`
+	Trunk      string   `json:"trunk,omitempty" doc:"network card whose sockets this VLAN uses"`
+	VLAN       int      `json:"vlan,omitempty" doc:"identifier of this VLAN, if it uses its parent's sockets"`
+	Members    []string `json:"members,omitempty" doc:"members of this bond, whose sockets it uses"`
+	Senders    []string `json:"senders,omitempty" doc:"members on which this bond sends now"`
+	XDPMode    string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Beside     string   `json:"beside,omitempty" doc:"other programs in libxdp's dispatcher when xwarp joined it"`
+	Transmit   string   `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`
+	Way        string   `json:"way,omitempty" doc:"current transmit path and packet size, and why"`
+	Copy       string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
+	Segments   int      `json:"segments,omitempty" doc:"maximum chunks of a received frame"`
+	MTU        int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
+	Queues     int      `json:"queues,omitempty" doc:"queues served"`
+	Fallback   string   `json:"fallback,omitempty" doc:"why native mode is unavailable"`
+	NoZeroCopy string   `json:"no_zero_copy,omitempty" doc:"why ring mode auto does not use zero-copy"`
+	BusyPoll   string   `json:"busy_poll,omitempty" doc:"\"on\": the workers poll the NIC; else why not"`
 }
 
 // ConnInfo is the state of a connection, for people and tests.

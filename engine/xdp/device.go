@@ -313,20 +313,20 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 // stack, with queues of segments and FPDUs in flight.
 func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
 
-func (x *driver) Describe() verbs.Transport {
+func (x *driver) Describe() verbs.DeviceMode {
 	trunk := ""
 	if x.vlan != 0 {
 		trunk = x.linkName()
 	}
 	members, senders := x.trunk.memberNames()
-	return verbs.Transport{
+	return verbs.DeviceMode{
 		Name: "xdp", Interface: x.ifname(), Ifindex: x.ifindex, Members: members,
 		Senders: senders, XDPMode: x.att.Mode.String(), Beside: x.att.Beside,
 		Transmit: string(x.cfg.Transmit), Way: x.way(), Copy: copyMode(x.socket),
-		Segments: int(x.socket.Segments),
-		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: cmp.Or(x.noTrunk, x.att.NativeErr),
-		Trunk: trunk, VLAN: int(x.vlan),
-		NoZeroCopy: x.socket.NoZeroCopy, BusyPoll: x.polling.String(),
+		Segments: int(x.socket.Segments), MTU: x.packetMTU(), Queues: len(x.all()),
+		Fallback: verbs.ErrorText(cmp.Or(x.noTrunk, x.att.NativeErr)),
+		Trunk:    trunk, VLAN: int(x.vlan),
+		NoZeroCopy: verbs.ErrorText(x.socket.NoZeroCopy), BusyPoll: x.polling.String(),
 	}
 }
 

@@ -180,8 +180,8 @@ func TestServesAllQueues(t *testing.T) {
 // TestTransportMode: the transport reports the mode of the sockets and the reason.
 func TestTransportMode(t *testing.T) {
 	da, _, _ := xdpPair(t, topo.Options{}, nil)
-	if got := da.Transport(); got.Copy != "copy" || got.NoZeroCopy == nil || got.Segments < 2 ||
-		got.Fallback != nil {
+	if got := da.Transport(); got.Copy != "copy" || got.NoZeroCopy == "" || got.Segments < 2 ||
+		got.Fallback != "" {
 		t.Errorf("on a veth, which copies: %+v", got)
 	}
 }

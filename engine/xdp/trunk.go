@@ -315,10 +315,7 @@ func (t *trunk) reattach(last string) string {
 		t.log.Error("another process detached the XDP program: no connection receives frames",
 			"error", err, "next", "remove what the error names; xwarp tries again every second")
 	}
-	if err == nil {
-		return ""
-	}
-	return err.Error()
+	return verbs.ErrorText(err)
 }
 
 // reattachAll calls Reattach of the program, or of those of the members of a bond.

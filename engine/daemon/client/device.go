@@ -429,21 +429,7 @@ func (d *Device) wake(bell uint32) {
 
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport {
-	i := &d.info
-	t := verbs.Transport{
-		Name: i.Transport, Daemon: true, Interface: i.Interface, Ifindex: i.Ifindex,
-		Trunk: i.Trunk, VLAN: i.VLAN, Members: i.Members, Senders: i.Senders,
-		XDPMode: i.XDPMode, Beside: i.Beside, Transmit: i.Transmit, Way: i.Way,
-		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
-		BusyPoll: i.BusyPoll,
-	}
-	if i.Fallback != "" {
-		t.Fallback = errors.New(i.Fallback)
-	}
-	if i.NoZeroCopy != "" {
-		t.NoZeroCopy = errors.New(i.NoZeroCopy)
-	}
-	return t
+	return verbs.Transport{DeviceMode: d.info.DeviceMode, Daemon: true}
 }
 
 // Session returns the number of this connection to the daemon, as in a snapshot's SessionState.

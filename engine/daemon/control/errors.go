@@ -109,14 +109,6 @@ func QuotaError(err error) error {
 	return Errorf(CodeQuota, "%v", err)
 }
 
-// ErrorText returns the text of an error, or "" for nil.
-func ErrorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 // AsError converts err, or nil, for sending over the socket.
 func AsError(err error) *Error {
 	if err == nil {

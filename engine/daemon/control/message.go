@@ -132,29 +132,7 @@ type DeviceInfo struct {
 	Netns string `json:"netns,omitempty"`
 	// MAC is the hardware address of the interface, empty if it has none.
 	MAC string `json:"mac,omitempty"`
-	DeviceMode
-}
-
-// DeviceMode is how a device reaches its network. Transport and Interface are set always, and on AF_XDP, respectively.
-type DeviceMode struct {
-	Transport  string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
-	Interface  string   `json:"interface,omitempty" doc:"current name of the network interface"`
-	Ifindex    int      `json:"ifindex,omitempty" doc:"index of the network interface"`
-	Trunk      string   `json:"trunk,omitempty" doc:"network card whose sockets this VLAN uses"`
-	VLAN       int      `json:"vlan,omitempty" doc:"identifier of this VLAN"`
-	Members    []string `json:"members,omitempty" doc:"members of this bond, whose sockets it uses"`
-	Senders    []string `json:"senders,omitempty" doc:"members on which this bond sends now"`
-	XDPMode    string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
-	Beside     string   `json:"beside,omitempty" doc:"other programs in libxdp's dispatcher when xwarp joined it"`
-	Transmit   string   `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`
-	Way        string   `json:"way,omitempty" doc:"current transmit path and packet size, and why"`
-	Copy       string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
-	Segments   int      `json:"segments,omitempty" doc:"maximum chunks of a received frame"`
-	MTU        int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
-	Queues     int      `json:"queues,omitempty" doc:"queues served"`
-	Fallback   string   `json:"fallback,omitempty" doc:"why native mode is unavailable"`
-	NoZeroCopy string   `json:"no_zero_copy,omitempty" doc:"why ring mode auto does not use zero-copy"`
-	BusyPoll   string   `json:"busy_poll,omitempty" doc:"\"on\": the workers poll the NIC; else why not"`
+	verbs.DeviceMode
 }
 
 // NetlinkArgs is a request of NETLINK_RDMA. Style is that of the program's devices, "iwarp" or "roce".

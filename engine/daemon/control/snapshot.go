@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+
+	"xwarp/engine/verbs"
 )
 
 // Snapshot is the state of the daemon at about one moment. Except on the operator socket it has only the user's own
@@ -81,7 +83,7 @@ func (o *Objects) Numbers() Count {
 // DeviceState is a device of the daemon.
 type DeviceState struct {
 	Name string `json:"device" doc:"its name"`
-	DeviceMode
+	verbs.DeviceMode
 	Addresses []netip.Addr `json:"addresses" doc:"IP addresses of its interface, IPv4 first, without link-local ones"`
 	RxFrames  uint64       `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64       `json:"tx_frames" doc:"frames sent"`

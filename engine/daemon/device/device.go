@@ -76,19 +76,7 @@ func (d *Device) Describe() control.DeviceInfo {
 	nic, netns := d.nic(), ""
 	d.Core.Do(func() error { netns = netspace.Name(); return nil })
 	return control.DeviceInfo{Name: d.Name, Netns: netns, MAC: nic.HardwareAddr.String(),
-		DeviceMode: d.mode()}
-}
-
-func (d *Device) mode() control.DeviceMode {
-	t := d.Core.Transport()
-	return control.DeviceMode{
-		Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex,
-		Trunk: t.Trunk, VLAN: t.VLAN, Members: t.Members, Senders: t.Senders,
-		XDPMode: t.XDPMode, Beside: t.Beside, Transmit: t.Transmit, Way: t.Way, Copy: t.Copy,
-		Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
-		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
-		BusyPoll: t.BusyPoll,
-	}
+		DeviceMode: d.Core.Transport().DeviceMode}
 }
 
 // Open opens the device of one table. before is the lost device that it replaces, or nil. If the first attempt fails,
@@ -152,14 +140,14 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 		if before == nil {
 			dev.Absent, dev.ports = true, &portMap{Mapper: &portmapper.Mapper{}}
-			dev.Core = core.Absent(verbs.Transport{Name: c.Transport, Interface: c.Name}, err)
+			dev.Core = core.Absent(verbs.DeviceMode{Name: c.Transport, Interface: c.Name}, err)
 		}
 		return dev, err
 	}
 	dev.warnOfCPUs()
 	p.openPortMap(dev, before)
-	i := dev.mode()
-	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
+	i := dev.Core.Transport()
+	dev.log.Info("device is open", "transport", i.Name, "xdp_mode", i.XDPMode,
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil

@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/esp"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/ipsec"
+	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
 
@@ -75,7 +76,7 @@ func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (lis
 	}
 	dev.put(l, "ipsec", &s.IPsecStats)
 	v := &control.IPsecState{Waiting: append([]netip.Addr{}, s.Waiting...),
-		Error: control.ErrorText(s.LastError), ErrorAt: s.LastAt.Truncate(time.Second)}
+		Error: verbs.ErrorText(s.LastError), ErrorAt: s.LastAt.Truncate(time.Second)}
 	to.IPsec = v
 	for _, a := range s.SAs {
 		direction := control.DirectionIn

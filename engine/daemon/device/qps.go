@@ -18,7 +18,7 @@ func FillQPs(v []control.QPState, q []verbs.QP) {
 	for i, info := range core.Infos(q) {
 		v := &v[i]
 		v.Type = "RC"
-		v.Error = control.ErrorText(q[i].Err())
+		v.Error = verbs.ErrorText(q[i].Err())
 		if info == nil { // not connected yet, or the device is closed
 			continue
 		}

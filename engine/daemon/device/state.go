@@ -12,6 +12,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/host/localaddr"
+	"xwarp/engine/verbs"
 )
 
 // Place returns the device for its objects in a snapshot.
@@ -24,14 +25,14 @@ func (dev *Device) Port() control.Port { return control.Port{Place: dev.Place(),
 
 // AddTo adds the device to a snapshot, with the counters of the devices that it replaces. SAs are included on request.
 func (dev *Device) AddTo(v *control.Snapshot, withSAs bool) {
-	s := control.DeviceState{Name: dev.Name, DeviceMode: dev.mode(),
+	s := control.DeviceState{Name: dev.Name, DeviceMode: dev.Core.Transport().DeviceMode,
 		Addresses: []netip.Addr{}, Dropped: []control.Drop{}, Lost: []int{},
 		Missing: []netip.Addr{}, Reopened: dev.past.reopened,
-		Mapper: control.ErrorText(dev.ports.err)}
+		Mapper: verbs.ErrorText(dev.ports.err)}
 	list, _ := dev.GIDs() // a removed interface has none
 	s.Addresses = append(s.Addresses, list...)
 	l, sas, err := dev.counters(&s)
-	s.Error = control.ErrorText(cmp.Or(dev.Core.Err(), err))
+	s.Error = verbs.ErrorText(cmp.Or(dev.Core.Err(), err))
 	if withSAs {
 		v.SAs = append(v.SAs, sas...)
 	} else if p := s.IPsec; p != nil {
@@ -103,7 +104,7 @@ func (dev *Device) addWorkers(l *control.Statistics, s *control.DeviceState) err
 	for o, n := range stats.Steering {
 		steering[bpf.Outcome(o).String()] = n
 	}
-	s.Health = control.ErrorText(dev.xdp.Health())
+	s.Health = verbs.ErrorText(dev.xdp.Health())
 	unowned, e := dev.xdp.Unowned()
 	s.Lost = slices.AppendSeq(s.Lost, maps.Keys(unowned))
 	slices.Sort(s.Lost)

@@ -303,7 +303,7 @@ func (e *export) addTo(v *control.Snapshot) {
 		Rejected: n.Rejected.Load(), Flushes: n.flushes.Load(), Puts: n.Puts.Load(),
 		PutBytes: n.PutBytes.Load(), Gets: n.Gets.Load(), GetBytes: n.GetBytes.Load(),
 		Failed: n.Failed.Load(),
-		Error:  control.ErrorText(e.failed),
+		Error:  verbs.ErrorText(e.failed),
 	}
 	if e.srv != nil {
 		s.Connections = len(e.srv.QPs())

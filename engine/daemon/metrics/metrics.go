@@ -113,7 +113,7 @@ func (o output) group(g *control.Statistic) {
 }
 
 func (o output) device(d *control.DeviceState, s *control.Snapshot) {
-	o.gauge("xwarp_device_info", 1, d.Name, d.Transport, d.Interface, d.XDPMode, d.Copy)
+	o.gauge("xwarp_device_info", 1, d.Name, d.DeviceMode.Name, d.Interface, d.XDPMode, d.Copy)
 	o.gauge("xwarp_device_mtu_bytes", float64(d.MTU), d.Name)
 	o.flag("xwarp_device_open", d.Error == "", d.Name)
 	o.count("xwarp_device_reopens_total", d.Reopened, d.Name)
@@ -126,7 +126,7 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 		o.gauge("xwarp_ipsec_sas", float64(p.Out), d.Name, "out")
 		o.gauge("xwarp_ipsec_waiting_peers", float64(len(p.Waiting)), d.Name)
 	}
-	if d.Transport == "xdp" {
+	if d.DeviceMode.Name == "xdp" {
 		o.flag("xwarp_device_follows_kernel", d.Health == "", d.Name)
 	}
 	o.infiniband(d, s.Statistics.Values(d.Name, "rdma"))

@@ -23,6 +23,7 @@ import (
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/stack"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp"
 )
@@ -54,7 +55,7 @@ func get(t *testing.T, serve func(http.ResponseWriter, *http.Request)) map[strin
 func example() control.Snapshot {
 	local, remote := netip.MustParseAddrPort("192.0.2.1:7471"),
 		netip.MustParseAddrPort("192.0.2.2:4000")
-	d := control.DeviceState{Name: "eth0", DeviceMode: control.DeviceMode{Transport: "xdp",
+	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
 		Interface: "eth0", XDPMode: "native", Copy: "copy", MTU: 9000}}
 	place := control.Place{Device: "eth0"}
 	port := control.Port{Place: place}

@@ -149,7 +149,7 @@ func (c *capture) writeLoop() {
 	if err == nil {
 		err = errors.Join(file.Flush(), out.Flush())
 	}
-	c.result.Error = control.ErrorText(err)
+	c.result.Error = verbs.ErrorText(err)
 }
 
 // captureIdle is how long copy sleeps if there are no frames.

@@ -26,6 +26,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/web"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 )
 
 var shots = flag.String("shots", "", "directory for screenshots of the status page")
@@ -181,7 +182,7 @@ func busy() func() control.Snapshot {
 		s := control.Snapshot{Status: control.Status{Schema: 1, Pid: 4711, Version: "v1.4.0",
 			Uptime: 93_784 + float64(second), Pending: []string{}}, Time: now}
 		for i, name := range []string{"eth0", "eth1"} {
-			d := control.DeviceState{Name: name, DeviceMode: control.DeviceMode{Transport: "xdp",
+			d := control.DeviceState{Name: name, DeviceMode: verbs.DeviceMode{Name: "xdp",
 				Interface: name, XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 2},
 				In: integral(second, 3*i, 70), Out: integral(second, 3*i+5, 41) / 3,
 				Addresses: []netip.Addr{}, Missing: []netip.Addr{}, Lost: []int{},

@@ -16,12 +16,13 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 )
 
 // example is a snapshot at a given second. Rates are the same between any two.
 func example(second int) control.Snapshot {
 	n := uint64(second)
-	d := control.DeviceState{Name: "eth0", DeviceMode: control.DeviceMode{Transport: "xdp",
+	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
 		Interface: "eth0", XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 1},
 		In: 6000 * n, Out: 1500 * n, Dropped: []control.Drop{{Cause: "checksum", Frames: 3 * n}}}
 	port := control.Port{Place: control.Place{Device: "eth0"}}

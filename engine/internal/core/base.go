@@ -113,7 +113,7 @@ func (b Base) Respond(ctx context.Context, local, remote netip.AddrPort,
 
 // Absent returns a closed device that has failed with the error why. A daemon uses it in place of a device that cannot
 // be opened yet. Its methods behave as those of any failed device.
-func Absent(t verbs.Transport, why error) *Device {
+func Absent(t verbs.DeviceMode, why error) *Device {
 	d := newDevice(Options{})
 	d.drv = absent{t, why}
 	d.fail(why)
@@ -123,7 +123,7 @@ func Absent(t verbs.Transport, why error) *Device {
 
 // absent is the driver of a device that Absent returned.
 type absent struct {
-	transport verbs.Transport
+	transport verbs.DeviceMode
 	why       error
 }
 
@@ -137,7 +137,7 @@ func (a absent) Resolve(context.Context, netip.Addr) error { return a.why }
 
 func (a absent) Detach() error               { return nil }
 func (a absent) Do(f func() error) error     { return f() }
-func (a absent) Describe() verbs.Transport   { return a.transport }
+func (a absent) Describe() verbs.DeviceMode  { return a.transport }
 func (a absent) Footprint(accepted bool) int { return 0 }
 func (a absent) Close() error                { return nil }
 

@@ -80,7 +80,7 @@ type driver interface {
 	Listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error)
 	Detach() error
 	Do(f func() error) error
-	Describe() verbs.Transport
+	Describe() verbs.DeviceMode
 	Resolve(ctx context.Context, dst netip.Addr) error // see Device.Resolve
 	Footprint(accepted bool) int                       // bytes of a connection, see Device.Footprint
 	Close() error
@@ -148,7 +148,9 @@ func (d *Device) allShards() []*Shard {
 }
 
 // Transport implements verbs.Device.
-func (d *Device) Transport() verbs.Transport { return d.drv.Describe() }
+func (d *Device) Transport() verbs.Transport {
+	return verbs.Transport{DeviceMode: d.drv.Describe()}
+}
 
 // Resolve waits until the next hop to dst answers ARP or neighbour discovery. It fails with the context's cause, and at
 // once when there is no route. A device on sockets returns nil at once: the kernel resolves.
