@@ -64,6 +64,9 @@ func (m Mode) String() string {
 // Keymat is key material. It formats as a placeholder, so that no log or error can contain it.
 type Keymat []byte
 
+// Bits returns the length of the AES key, which the salt of 4 bytes follows.
+func (k Keymat) Bits() int { return (len(k) - 4) * 8 }
+
 // Format writes a placeholder, whatever the verb.
 func (Keymat) Format(f fmt.State, _ rune) { f.Write([]byte("withheld")) }
 

@@ -42,16 +42,6 @@ func (s *Stats) addOut(out *esp.Out) {
 	s.BytesOut += bytes
 }
 
-// Add adds the counters of another Manager.
-func (s *Stats) Add(o *Stats) {
-	for to, n := range map[*uint64]uint64{&s.PacketsIn: o.PacketsIn, &s.BytesIn: o.BytesIn,
-		&s.PacketsOut: o.PacketsOut, &s.BytesOut: o.BytesOut, &s.Replayed: o.Replayed,
-		&s.Forged: o.Forged, &s.Malformed: o.Malformed, &s.Expired: o.Expired,
-		&s.Dummy: o.Dummy, &s.Rekeys: o.Rekeys, &s.Requests: o.Requests} {
-		*to += n
-	}
-}
-
 // Stats returns the counters.
 func (m *Manager) Stats() Stats {
 	s := m.total
@@ -75,56 +65,41 @@ func (m *Manager) Waiting() (list []netip.Addr) {
 	return slices.Compact(list)
 }
 
-// Association describes an SA in use.
+// Association is an SA in use. Packets and bytes are those that its device has carried.
 type Association struct {
-	Local, Remote netip.Addr
-	SPI           uint32
-	Outbound      bool
-	Sending       bool // used for new packets
-	Mode          esp.Mode
-	KeyBits       int
-	ESN           bool
-	Packets       uint64
-	Bytes         uint64
-	Replayed      uint64
-	Forged        uint64
+	*xfrm.SA
+	Outbound bool
+	Sending  bool // used for new packets
+	Packets  uint64
+	Bytes    uint64
+	Drops    esp.Drops // of an inbound SA
 }
 
-func describe(sa *xfrm.SA) Association {
-	return Association{Local: sa.Src, Remote: sa.Dst, SPI: sa.SPI, Mode: sa.Mode, ESN: sa.ESN,
-		KeyBits: (len(sa.Keymat) - saltLen) * 8}
+// Ends returns the local address and that of the peer.
+func (a *Association) Ends() (local, remote netip.Addr) {
+	if a.Outbound {
+		return a.Src, a.Dst
+	}
+	return a.Dst, a.Src
 }
-
-// saltLen is the length of the salt after the key (RFC 4106, 8.1).
-const saltLen = 4
 
 // Associations returns the SAs in use, sorted by peer, direction and SPI.
 func (m *Manager) Associations() (list []Association) {
 	for sa, in := range m.ins {
-		a := describe(sa)
-		a.Local, a.Remote = sa.Dst, sa.Src
-		a.Packets, a.Bytes = in.esp.Used()
-		a.Replayed, a.Forged = in.esp.Drops.Replayed, in.esp.Drops.Forged
-		list = append(list, a)
-	}
-	sending := map[*xfrm.SA]bool{}
-	for _, f := range m.flows {
-		sending[f.current] = true
+		packets, bytes := in.esp.Used()
+		list = append(list, Association{SA: sa, Packets: packets, Bytes: bytes,
+			Drops: in.esp.Drops})
 	}
 	for sa, out := range m.outs {
-		a := describe(sa)
-		a.Outbound, a.Sending = true, sending[sa]
-		a.Packets, a.Bytes = out.esp.Used()
-		list = append(list, a)
+		packets, bytes := out.esp.Used()
+		list = append(list, Association{SA: sa, Packets: packets, Bytes: bytes, Outbound: true,
+			Sending: out.flow.current == sa})
 	}
+	direction := map[bool]int{true: 1}
 	slices.SortFunc(list, func(a, b Association) int {
-		direction := func(x Association) int {
-			if x.Outbound {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Or(a.Remote.Compare(b.Remote), direction(a)-direction(b),
+		_, p := a.Ends()
+		_, q := b.Ends()
+		return cmp.Or(p.Compare(q), direction[a.Outbound]-direction[b.Outbound],
 			cmp.Compare(a.SPI, b.SPI))
 	})
 	return list

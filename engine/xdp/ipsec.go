@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/internal/core"
 	"xwarp/engine/ipsec"
 	"xwarp/engine/stack"
+	"xwarp/engine/tally"
 	"xwarp/tcp/ip"
 )
 
@@ -171,9 +172,9 @@ func (i *ipsecState) close() {
 	}
 }
 
-// Acquire, Expire and Account implement ipsec.Kernel. The latter two do nothing for an SA that is gone.
+// Acquire, Expire and Account implement ipsec.Kernel. They ignore that an SA is gone.
 
-func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.unlessClosed(i.source.Acquire(p)) }
+func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.unlessGone(i.source.Acquire(p)) }
 
 func (i *ipsecState) Expire(sa *xfrm.SA, hard bool) error {
 	return i.unlessGone(i.source.Expire(sa, hard))
@@ -183,16 +184,9 @@ func (i *ipsecState) Account(sa *xfrm.SA, packets, bytes uint64) error {
 	return i.unlessGone(i.source.Account(sa, packets, bytes))
 }
 
+// unlessGone returns the error of a request, or nil if the SA is gone or the source was closed meanwhile.
 func (i *ipsecState) unlessGone(err error) error {
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return i.unlessClosed(err)
-}
-
-// unlessClosed returns the error of a request, or nil if the source was closed meanwhile.
-func (i *ipsecState) unlessClosed(err error) error {
-	if i.closed.Load() {
+	if errors.Is(err, unix.ESRCH) || i.closed.Load() {
 		return nil
 	}
 	return err
@@ -216,8 +210,7 @@ func (d *Device) IPsec() (s *IPsecState, err error) {
 	for _, w := range i.workers {
 		m := i.manager(w)
 		if err = w.Call(func() {
-			one := m.Stats()
-			s.Add(&one)
+			s.Stats = tally.Join(s.Stats, m.Stats())
 			s.SAs = append(s.SAs, m.Associations()...)
 			s.Waiting = append(s.Waiting, m.Waiting()...)
 		}); err != nil {
@@ -243,8 +236,7 @@ func (i *ipsecState) keepCounters() {
 	defer i.mu.Unlock()
 	i.final = ipsec.Stats{}
 	for _, m := range i.managers {
-		one := m.Stats()
-		i.final.Add(&one)
+		i.final = tally.Join(i.final, m.Stats())
 	}
 }
 

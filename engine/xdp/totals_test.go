@@ -10,6 +10,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/internal/core"
+	"xwarp/engine/ipsec"
 	"xwarp/engine/tally"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
@@ -19,7 +20,8 @@ import (
 
 func TestTotalsAreCounters(t *testing.T) {
 	if err := errors.Join(tally.Check[core.Totals](), tally.Check[rdmap.Counters](),
-		tally.Check[mpa.ReceiverCounters](), tally.Check[tcp.AllCounters]()); err != nil {
+		tally.Check[mpa.ReceiverCounters](), tally.Check[tcp.AllCounters](),
+		tally.Check[ipsec.Stats]()); err != nil {
 		t.Error(err)
 	}
 }

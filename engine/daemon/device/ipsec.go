@@ -86,10 +86,12 @@ func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (lis
 		} else {
 			v.In++
 		}
-		list = append(list, control.SAState{Place: dev.Place(), Local: a.Local, Remote: a.Remote,
+		local, remote := a.Ends()
+		list = append(list, control.SAState{Place: dev.Place(), Local: local, Remote: remote,
 			SPI: control.Key(a.SPI), Direction: direction, Sending: a.Sending,
-			Mode: a.Mode.String(), Algorithm: fmt.Sprintf("aes%dgcm16", a.KeyBits), ESN: a.ESN,
-			Packets: a.Packets, Bytes: a.Bytes, Replayed: a.Replayed, Forged: a.Forged})
+			Mode: a.Mode.String(), Algorithm: fmt.Sprintf("aes%dgcm16", a.Keymat.Bits()),
+			ESN: a.ESN, Packets: a.Packets, Bytes: a.Bytes, Replayed: a.Drops.Replayed,
+			Forged: a.Drops.Forged})
 	}
 	return list, nil
 }

@@ -186,27 +186,25 @@ func (f *Follower) Counters() (n Counters, refused error) {
 
 // Acquire requests SAs for an outgoing policy from the IKE daemon. Notify reports them if the daemon installs them.
 func (f *Follower) Acquire(p *Policy) error {
-	if err := f.client.acquire(p); err != nil {
-		return fmt.Errorf("IPsec: asking for an SA for %v: %w", p, err)
+	return requestError("asking for an SA for", p, f.client.acquire(p))
+}
+
+func requestError(what string, about any, err error) error {
+	if err != nil {
+		err = fmt.Errorf("IPsec: %s %v: %w", what, about, err)
 	}
-	return nil
+	return err
 }
 
 // Expire tells the IKE daemon that sa reached a limit. After a soft limit the daemon installs a successor. After a hard
 // limit the kernel also deletes the SA.
 func (f *Follower) Expire(sa *SA, hard bool) error {
-	if err := f.client.expire(sa, hard); err != nil {
-		return fmt.Errorf("IPsec: expiry of %v: %w", sa, err)
-	}
-	return nil
+	return requestError("expiry of", sa, f.client.expire(sa, hard))
 }
 
 // Account sets the packets and bytes that the kernel reports for sa, by which IKE daemons detect idle SAs.
 func (f *Follower) Account(sa *SA, packets, bytes uint64) error {
-	if err := f.client.account(sa, packets, bytes); err != nil {
-		return fmt.Errorf("IPsec: counters of %v: %w", sa, err)
-	}
-	return nil
+	return requestError("counters of", sa, f.client.account(sa, packets, bytes))
 }
 
 // list rereads everything. An SA that is known already, with the same key, keeps its entry.
