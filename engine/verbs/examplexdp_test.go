@@ -14,6 +14,7 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
+	"xwarp/tcp"
 )
 
 // On AF_XDP: as root, or with the capabilities that xdp.Open names, on an Ethernet interface. The kernel keeps all
@@ -21,7 +22,8 @@ import (
 func Example_xdp() {
 	dev, err := xdp.Open(xdp.Config{
 		Interface: "eth0",
-		TCP:       xdp.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that disappears ends the connection
+		// a peer that disappears ends the connection
+		TCP: xdp.TCPConfig{Config: tcp.Config{UserTimeout: 30 * time.Second}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -6,54 +6,19 @@ import (
 
 	"xwarp/engine/iwarp"
 	"xwarp/tcp"
-	"xwarp/tcp/cc"
-	"xwarp/tcp/loss"
 )
 
 // TCPConfig configures connections on the engine's own TCP. MTU, windows (Options.Window, StreamConfig.RecvBuffer) and
-// keepalive (Options.Keepalive) are settings of the device.
+// keepalive (Options.Keepalive) are settings of the device. A StretchAck of zero means DefaultStretchAck, and an
+// AckDelay of zero DefaultAckDelay, except for byte streams.
 type TCPConfig struct {
-	// MSS is the announced MSS in bytes. Zero means that it follows from the MTU (RFC 6691).
-	MSS int
-	// NoTimestamps disables the timestamps option.
-	NoTimestamps bool
-	// NoSACK disables selective acknowledgements.
-	NoSACK bool
-	// NoWScale disables window scaling.
-	NoWScale bool
-	// ECN is the use of explicit congestion notification.
-	ECN tcp.ECNMode
-	// Congestion is the congestion control algorithm. Zero means CUBIC.
-	Congestion cc.Algorithm
-
-	// DelayedAck is the maximum delay of an acknowledgement, at most 500 ms (RFC 1122). Zero means 40 ms; negative
-	// means no delay.
-	DelayedAck time.Duration
-	// StretchAck is the number of full-sized segments of one batch that an acknowledgement covers. Zero means
-	// DefaultStretchAck, or 2 for byte streams (RFC 5681).
-	StretchAck int
-	// AckDelay is how long an acknowledgement of fewer segments waits for more. Zero means DefaultAckDelay, or no delay
-	// for byte streams; negative means no delay.
-	AckDelay time.Duration
-
+	tcp.Config
 	// NoMTUProbe disables packetisation-layer path MTU discovery (RFC 4821). A path that drops large packets without an
 	// ICMP message then stalls a connection.
 	NoMTUProbe bool
 	// NoPacing sends new segments in bursts as the window opens, instead of spreading them over round trips of a
 	// millisecond or more. Bursts lose their tails in shallow queues and share a bottleneck less evenly.
 	NoPacing bool
-
-	// SYNRetries is the number of retransmissions of a SYN. Zero means 8 (RFC 9293, MUST-23).
-	SYNRetries int
-	// SYNTimeout is the time before the first retransmission of a SYN. Zero means 1 s (RFC 6298).
-	SYNTimeout time.Duration
-	// UserTimeout ends a connection whose data stays unacknowledged for this time. Zero means 5 minutes; negative means
-	// never.
-	UserTimeout time.Duration
-	// ZeroWindowTimeout ends a connection whose peer keeps a zero window for this time (RFC 6429). Zero means never.
-	ZeroWindowTimeout time.Duration
-	// TimeWait is the duration of TIME-WAIT, 2 MSL. Zero means 60 s.
-	TimeWait time.Duration
 }
 
 // DefaultStretchAck is the number of full-sized segments of one batch that a connection under MPA acknowledges with one
@@ -71,13 +36,9 @@ func (x *driver) tcpConfig(c *TCPConfig) tcp.Config {
 	if c == nil {
 		c = &x.cfg.TCP
 	}
-	return tcp.Config{
-		MSS: c.MSS, NoTimestamps: c.NoTimestamps, NoSACK: c.NoSACK, NoWScale: c.NoWScale,
-		ECN: c.ECN, DelayedAck: c.DelayedAck, StretchAck: c.StretchAck, AckDelay: c.AckDelay,
-		ProbeMTU: !c.NoMTUProbe, SYNRetries: c.SYNRetries, SYNTimeout: c.SYNTimeout,
-		UserTimeout: c.UserTimeout, ZeroWindowTimeout: c.ZeroWindowTimeout, TimeWait: c.TimeWait,
-		Loss: loss.Config{CC: cc.Config{Algorithm: c.Congestion}, Pacing: !c.NoPacing},
-	}
+	t := c.Config
+	t.ProbeMTU, t.Loss.Pacing = !c.NoMTUProbe, !c.NoPacing
+	return t
 }
 
 // tos returns the TOS byte of packets whose connection or listener has no other.
