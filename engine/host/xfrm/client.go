@@ -125,51 +125,39 @@ func (c *client) request(kind, flags int, parts ...nl.NetlinkRequestData) ([][]b
 // dumpTries is how many times a table is read if it changes during each read.
 const dumpTries = 8
 
-func (c *client) dump(kind int) (list [][]byte, err error) {
+// list returns what parse makes of a dump's messages, which it clears: an SA's has the key. parse returns nil for what
+// is not for ESP.
+func list[T any](c *client, kind int, what string, parse func([]byte) (*T, error)) (all []*T,
+	err error) {
+	var messages [][]byte
 	for range dumpTries {
-		list, err = c.request(kind, unix.NLM_F_DUMP)
+		messages, err = c.request(kind, unix.NLM_F_DUMP)
 		if !errors.Is(err, nl.ErrDumpInterrupted) {
-			return list, err
+			break
 		}
 	}
-	return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("reading the %s: %w", what, err)
+	}
+	for _, b := range messages {
+		v, err := parse(b)
+		clear(b)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			all = append(all, v)
+		}
+	}
+	return all, nil
 }
 
 // sas returns all SAs of ESP.
-func (c *client) sas() (list []*SA, err error) {
-	messages, err := c.dump(nl.XFRM_MSG_GETSA)
-	if err != nil {
-		return nil, fmt.Errorf("reading the SAs: %w", err)
-	}
-	for _, b := range messages {
-		sa, err := parseSA(b)
-		clear(b) // it has the key
-		if err != nil {
-			return nil, err
-		}
-		if sa != nil {
-			list = append(list, sa)
-		}
-	}
-	return list, nil
-}
+func (c *client) sas() ([]*SA, error) { return list(c, nl.XFRM_MSG_GETSA, "SAs", parseSA) }
 
 // policies returns the policies that require ESP.
-func (c *client) policies() (list []*Policy, err error) {
-	messages, err := c.dump(nl.XFRM_MSG_GETPOLICY)
-	if err != nil {
-		return nil, fmt.Errorf("reading the policies: %w", err)
-	}
-	for _, b := range messages {
-		p, err := parsePolicy(b)
-		if err != nil {
-			return nil, err
-		}
-		if p != nil {
-			list = append(list, p)
-		}
-	}
-	return list, nil
+func (c *client) policies() ([]*Policy, error) {
+	return list(c, nl.XFRM_MSG_GETPOLICY, "policies", parsePolicy)
 }
 
 // reread returns the current state of an SA in the kernel. The error is unix.ESRCH if it is gone.
