@@ -103,14 +103,4 @@ func (r *request) Reject(private []byte) error {
 		nil)
 }
 
-var (
-	_ verbs.Device   = (*Device)(nil)
-	_ verbs.PD       = (*PD)(nil)
-	_ verbs.MR       = (*MR)(nil)
-	_ verbs.MW       = (*MW)(nil)
-	_ verbs.CQ       = (*CQ)(nil)
-	_ verbs.SRQ      = (*SRQ)(nil)
-	_ verbs.QP       = (*QP)(nil)
-	_ verbs.Listener = (*Listener)(nil)
-	_ verbs.Answerer = (*request)(nil)
-)
+var _ verbs.Device = (*Device)(nil)

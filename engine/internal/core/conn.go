@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/iwarp"
@@ -351,20 +350,7 @@ func (c *Conn) Reject(private []byte) error {
 	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.Remote), errors.Join(e, err))
 }
 
-var _ iwarp.Handler = (*Conn)(nil)
-var _ rdmap.Completer = (*QP)(nil)
-
-var (
-	_ verbs.Device   = (*Device)(nil)
-	_ verbs.PD       = (*PD)(nil)
-	_ verbs.MR       = (*MR)(nil)
-	_ verbs.MW       = (*MW)(nil)
-	_ verbs.CQ       = (*CQ)(nil)
-	_ verbs.SRQ      = (*SRQ)(nil)
-	_ verbs.QP       = (*QP)(nil)
-	_ verbs.Listener = (*Listener)(nil)
-	_ verbs.Answerer = (*Conn)(nil)
-)
+var _ verbs.Device = (*Device)(nil)
 
 // ToNetip returns a as a netip.Addr, IPv4 addresses in their 4-byte form.
 func ToNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
