@@ -22,15 +22,12 @@ const (
 	ModeGeneric             // after the driver, on socket buffers: slower, may see super-frames, reorders on veth
 )
 
+var modeNames = [...]string{ModeAuto: "auto", ModeNative: "native", ModeGeneric: "generic"}
+
 // String returns "auto", "native" or "generic".
 func (m Mode) String() string {
-	switch m {
-	case ModeAuto:
-		return "auto"
-	case ModeNative:
-		return "native"
-	case ModeGeneric:
-		return "generic"
+	if int(m) < len(modeNames) {
+		return modeNames[m]
 	}
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }

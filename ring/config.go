@@ -16,15 +16,12 @@ const (
 	ModeZeroCopy             // the device reads and writes the UMEM; an error if the driver does not support it
 )
 
+var modeNames = [...]string{ModeAuto: "auto", ModeCopy: "copy", ModeZeroCopy: "zero-copy"}
+
 // String returns the name of m.
 func (m Mode) String() string {
-	switch m {
-	case ModeAuto:
-		return "auto"
-	case ModeCopy:
-		return "copy"
-	case ModeZeroCopy:
-		return "zero-copy"
+	if int(m) < len(modeNames) {
+		return modeNames[m]
 	}
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }

@@ -45,13 +45,13 @@ func Ioctl(name string, b []byte) error {
 // Value runs a command that carries one number (struct ethtool_value), such as unix.ETHTOOL_SGRO, and returns the
 // number that the kernel writes back.
 func Value(name string, command, value uint32) (uint32, error) {
-	b := words(0, command, value)
+	b := Words(0, command, value)
 	err := Ioctl(name, b)
-	return word(b, 1), err
+	return Word(b, 1), err
 }
 
-// words builds a structure of 32-bit fields followed by room zero bytes.
-func words(room int, w ...uint32) []byte {
+// Words builds a structure of 32-bit fields followed by room zero bytes.
+func Words(room int, w ...uint32) []byte {
 	b := make([]byte, len(w)*4+room)
 	for i, v := range w {
 		putWord(b, i, v)
@@ -59,18 +59,19 @@ func words(room int, w ...uint32) []byte {
 	return b
 }
 
-func word(b []byte, i int) uint32       { return binary.NativeEndian.Uint32(b[i*4:]) }
+// Word returns field i of a structure.
+func Word(b []byte, i int) uint32       { return binary.NativeEndian.Uint32(b[i*4:]) }
 func putWord(b []byte, i int, v uint32) { binary.NativeEndian.PutUint32(b[i*4:], v) }
 
 // featureNames returns the names of the features that the kernel knows, by number.
 func featureNames(name string) ([]string, error) {
-	b := words(4, unix.ETHTOOL_GSSET_INFO, 0, 1<<featureStrings, 0)
+	b := Words(4, unix.ETHTOOL_GSSET_INFO, 0, 1<<featureStrings, 0)
 	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
-	n := int(word(b, 4))
+	n := int(Word(b, 4))
 	const stringLen = 32
-	b = words(n*stringLen, unix.ETHTOOL_GSTRINGS, featureStrings, uint32(n))
+	b = Words(n*stringLen, unix.ETHTOOL_GSTRINGS, featureStrings, uint32(n))
 	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func Features(name string) (map[string]Feature, error) {
 		return nil, err
 	}
 	blocks := (len(names) + 31) / 32
-	b := words(blocks*16, unix.ETHTOOL_GFEATURES, uint32(blocks))
+	b := Words(blocks*16, unix.ETHTOOL_GFEATURES, uint32(blocks))
 	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func Features(name string) (map[string]Feature, error) {
 	for i, s := range names {
 		bit := uint32(1) << (i % 32)
 		at := 2 + i/32*4
-		available, active, never := word(b, at), word(b, at+2), word(b, at+3)
+		available, active, never := Word(b, at), Word(b, at+2), Word(b, at+3)
 		m[s] = Feature{On: active&bit != 0, Fixed: available&bit == 0 || never&bit != 0}
 	}
 	return m, nil
@@ -120,7 +121,7 @@ func SetFeature(name, what string, on bool) error {
 		return err
 	}
 	blocks := (len(names) + 31) / 32
-	b := words(blocks*8, unix.ETHTOOL_SFEATURES, uint32(blocks))
+	b := Words(blocks*8, unix.ETHTOOL_SFEATURES, uint32(blocks))
 	found := false
 	for i, s := range names {
 		if s != what {
@@ -151,13 +152,13 @@ type Channels struct{ MaxRx, MaxCombined, Rx, Combined uint32 }
 // ReadChannels returns the current and maximum number of queues.
 func ReadChannels(name string) (Channels, error) {
 	b, err := readNumbers(name, unix.ETHTOOL_GCHANNELS)
-	return Channels{MaxRx: word(b, 1), MaxCombined: word(b, 4), Rx: word(b, 5),
-		Combined: word(b, 8)}, err
+	return Channels{MaxRx: Word(b, 1), MaxCombined: Word(b, 4), Rx: Word(b, 5),
+		Combined: Word(b, 8)}, err
 }
 
 // readNumbers runs a command whose structure has eight numbers after the command, such as those for channels and rings.
 func readNumbers(name string, command uint32) ([]byte, error) {
-	b := words(32, command)
+	b := Words(32, command)
 	return b, Ioctl(name, b)
 }
 
@@ -201,7 +202,7 @@ func SetQueues(name string, n uint32) error {
 		return err
 	}
 	at := 5
-	if word(b, 4) > 0 { // the driver has combined queues
+	if Word(b, 4) > 0 { // the driver has combined queues
 		at = 8
 	}
 	return writeNumber(name, unix.ETHTOOL_SCHANNELS, b, at, n)
@@ -210,7 +211,7 @@ func SetQueues(name string, n uint32) error {
 // RxRing returns the current and maximum size of the receive ring.
 func RxRing(name string) (now, most uint32, err error) {
 	b, err := readNumbers(name, unix.ETHTOOL_GRINGPARAM)
-	return word(b, 5), word(b, 1), err
+	return Word(b, 5), Word(b, 1), err
 }
 
 // SetRxRing sets the receive ring's size.

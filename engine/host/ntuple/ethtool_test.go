@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/ethtool"
 )
 
 // TestEthtool compares our commands with those that ethtool(8) sends to the kernel for the same arguments.
@@ -68,7 +70,7 @@ func TestEthtool(t *testing.T) {
 // meant clears the fields of an rxnfc that the kernel does not read: ethtool leaves bytes of its stack there. fs is at
 // offset 16.
 func meant(b []byte) []byte {
-	cmd := word(b, 0)
+	cmd := ethtool.Word(b, 0)
 	if cmd != unix.ETHTOOL_SRXCLSRLINS && cmd != unix.ETHTOOL_SRXCLSRLDEL {
 		return b
 	}
@@ -80,7 +82,7 @@ func meant(b []byte) []byte {
 	if cmd == unix.ETHTOOL_SRXCLSRLDEL {
 		clear(b[4:location])
 	}
-	if cmd == unix.ETHTOOL_SRXCLSRLDEL || word(b, 4)&flowRSS == 0 {
+	if cmd == unix.ETHTOOL_SRXCLSRLDEL || ethtool.Word(b, 4)&flowRSS == 0 {
 		clear(b[ruleLocs-4:]) // rss_context
 	}
 	return b

@@ -1,12 +1,13 @@
 package ntuple
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/ethtool"
 )
 
 // rxfh is struct ethtool_rxfh. A table of indirSize entries follows it.
@@ -14,34 +15,24 @@ type rxfh struct{ cmd, context, indirSize, keySize uint32 }
 
 // encode returns the structure, the hash functions (0 keeps them) and the table.
 func (h rxfh) encode(table []uint32) []byte {
-	return words(h.cmd, h.context, h.indirSize, h.keySize, append([]uint32{0, 0}, table...)...)
+	head := []uint32{h.cmd, h.context, h.indirSize, h.keySize, 0, 0}
+	return ethtool.Words(0, append(head, table...)...)
 }
-
-func words(a, b, c, d uint32, more ...uint32) (out []byte) {
-	for _, w := range append([]uint32{a, b, c, d}, more...) {
-		out = binary.NativeEndian.AppendUint32(out, w)
-	}
-	return out
-}
-
-func word(b []byte, i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 
 // Table returns the RSS indirection table: the queues for packets without a rule. It is nil if the driver does not
 // report it.
 func Table(c Card) []uint32 {
-	head := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GRXFHINDIR)
-	b := append(slices.Clone(head), 0, 0, 0, 0)
-	if c.Ioctl(b) != nil || word(b, 1) == 0 || word(b, 1) > maxTable {
+	b := ethtool.Words(4, unix.ETHTOOL_GRXFHINDIR)
+	if c.Ioctl(b) != nil || ethtool.Word(b, 1) == 0 || ethtool.Word(b, 1) > maxTable {
 		return nil
 	}
-	b = append(b, make([]byte, 4*word(b, 1))...)
-	copy(b, head)
+	b = ethtool.Words(4*int(ethtool.Word(b, 1)), unix.ETHTOOL_GRXFHINDIR, ethtool.Word(b, 1))
 	if c.Ioctl(b) != nil {
 		return nil
 	}
 	table := make([]uint32, len(b)/4-2)
 	for i := range table {
-		table[i] = word(b, 2+i)
+		table[i] = ethtool.Word(b, 2+i)
 	}
 	return table
 }
@@ -57,12 +48,8 @@ func setTable(c Card, table []uint32) error {
 
 // setIndirection returns the command that replaces the table: struct ethtool_rxfh_indir.
 func setIndirection(table []uint32) []byte {
-	b := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_SRXFHINDIR)
-	b = binary.NativeEndian.AppendUint32(b, uint32(len(table)))
-	for _, q := range table {
-		b = binary.NativeEndian.AppendUint32(b, q)
-	}
-	return b
+	head := []uint32{unix.ETHTOOL_SRXFHINDIR, uint32(len(table))}
+	return ethtool.Words(0, append(head, table...)...)
 }
 
 // spread fills a table of the given size with queues in rotation.
@@ -77,17 +64,17 @@ func spread(size int, queues []int) []uint32 {
 // newContext creates an RSS context over queues.
 func newContext(c Card, queues []int) (id uint32, err error) {
 	b := rxfh{cmd: unix.ETHTOOL_GRSSH}.encode(nil)
-	if err = c.Ioctl(b); err == nil && (word(b, 2) == 0 || word(b, 2) > maxTable) {
+	if err = c.Ioctl(b); err == nil && (ethtool.Word(b, 2) == 0 || ethtool.Word(b, 2) > maxTable) {
 		err = unix.EOPNOTSUPP
 	}
 	if err == nil {
-		b = creation(spread(int(word(b, 2)), queues))
+		b = creation(spread(int(ethtool.Word(b, 2)), queues))
 		err = c.Ioctl(b)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("ethtool -X %s context new (queues %v): %w", c.Name(), queues, err)
 	}
-	return word(b, 1), nil
+	return ethtool.Word(b, 1), nil
 }
 
 func creation(table []uint32) []byte {
@@ -106,16 +93,16 @@ func deleteContext(c Card, id uint32) error {
 // context returns the queues of an RSS context; nil if it does not exist.
 func context(c Card, id uint32) (queues []int) {
 	b := rxfh{cmd: unix.ETHTOOL_GRSSH, context: id}.encode(nil)
-	if c.Ioctl(b) != nil || word(b, 2) > maxTable {
+	if c.Ioctl(b) != nil || ethtool.Word(b, 2) > maxTable {
 		return nil
 	}
-	size, key := word(b, 2), word(b, 3)
+	size, key := ethtool.Word(b, 2), ethtool.Word(b, 3)
 	b = rxfh{unix.ETHTOOL_GRSSH, id, size, key}.encode(make([]uint32, size+key/4+1))
 	if c.Ioctl(b) != nil {
 		return nil
 	}
 	for i := range int(size) {
-		queues = append(queues, int(word(b, 6+i)))
+		queues = append(queues, int(ethtool.Word(b, 6+i)))
 	}
 	slices.Sort(queues)
 	return slices.Compact(queues)
