@@ -67,7 +67,7 @@ func (c *cq) push(v *verbs.Completion, on *core.Shard) (kept bool) {
 	if !ok || q.discarded.Load() {
 		return true
 	}
-	if h := q.hooks(); h != nil && h.intercept(v) {
+	if h := q.roce.Load(); h != nil && h.intercept(v) {
 		return true
 	}
 	return c.write(q, v, on)

@@ -289,7 +289,7 @@ func (q *qp) postAll() (worked, stalled bool, err error) {
 		return false, false, err
 	}
 	maySend := q.connected.Load()
-	if h := q.hooks(); h != nil {
+	if h := q.roce.Load(); h != nil {
 		var mayRecv bool
 		if mayRecv, maySend = h.gate(sends > 0 || q.sendHeld); !mayRecv {
 			return false, false, nil
@@ -359,8 +359,8 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 				return worked, false, err
 			}
 			q.isSplit = control.SplitImm(&q.sendWR, &q.nextWR)
-			if h := q.hooks(); h != nil && q.isSplit {
-				h.splitWrite(&q.sendWR, &q.nextWR)
+			if q.isSplit && q.roce.Load() != nil { // the immediate data carries the length of the Write
+				control.PutWriteLen(&q.sendWR, &q.nextWR)
 			}
 		}
 		err := q.eng.PostSend(&q.sendWR)

@@ -34,9 +34,9 @@ type qp struct {
 	failureLogged atomic.Bool     // the first failed completion was logged
 	ended         context.Context // done when the queue pair is destroyed or reset
 	end           func()
-	discarded     atomic.Bool               // it was reset: completions are dropped
-	hooked        atomic.Pointer[connHooks] // see hooks
-	twin          *core.QP                  // nil unless the queue pair is its own peer, see self.go
+	discarded     atomic.Bool              // it was reset: completions are dropped
+	roce          atomic.Pointer[roceConn] // of ibv_modify_qp; nil if rdma_cm connects it
+	twin          *core.QP                 // nil unless the queue pair is its own peer, see self.go
 	twinCost      budget.Amounts
 
 	// guarded by Session.pumpMu
@@ -84,7 +84,7 @@ func (s *Session) endAttempt(q *qp, connected bool) {
 
 // unusedLocked returns an error unless q can get a connection. It must be called with Session.mu held.
 func (q *qp) unusedLocked() error {
-	if q.connected.Load() || q.hooks() != nil {
+	if q.connected.Load() || q.roce.Load() != nil {
 		return verbs.ErrHasConn
 	}
 	return busyIf(q.attempt != nil, "the queue pair is being connected")
@@ -220,7 +220,7 @@ func (q *qp) makeEngine() (err error) {
 // endMeeting ends the attempts to connect q, and the goroutines that wait for it.
 func (q *qp) endMeeting() {
 	q.end()
-	if h := q.hooks(); h != nil {
+	if h := q.roce.Load(); h != nil {
 		h.close()
 	}
 }
@@ -242,7 +242,7 @@ func (q *qp) watch() {
 	if !q.waitFor(q.eng.Done()) {
 		return
 	}
-	if h := q.hooks(); h != nil && h.onEnd(q.eng.Err()) || q.discarded.Load() {
+	if h := q.roce.Load(); h != nil && h.onEnd(q.eng.Err()) || q.discarded.Load() {
 		return
 	}
 	if !q.gaveUp.Load() { // its program may have moved it to RESET by now
@@ -322,7 +322,7 @@ var errStuck = errors.New("the queue pair is still closing and counts against th
 func (s *Session) closeQP(q *qp) error {
 	q.endMeeting()
 	eng := q.eng
-	if q.hooks() != nil && q.connected.Load() {
+	if q.roce.Load() != nil && q.connected.Load() {
 		eng.Disconnect() // gracefully if nothing is outstanding, so that the peer sees no abort
 	}
 	eng.AwaitOrderlyEnd()

@@ -38,18 +38,7 @@ type roceConn struct {
 	lastErr   error         // of the last attempt to connect
 }
 
-var _ connHooks = (*roceConn)(nil)
-
-// roce returns the roceConn of q, or nil.
-func (q *qp) roce() *roceConn {
-	d, _ := q.hooks().(*roceConn)
-	return d
-}
-
-// splitWrite implements connHooks: the immediate data carries the length of the Write.
-func (d *roceConn) splitWrite(write, imm *rdmap.SendWR) { control.PutWriteLen(write, imm) }
-
-// gate implements connHooks.
+// gate says what may be taken from the rings. waiting reports whether the send ring has entries.
 func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +93,8 @@ func (d *roceConn) setConnected() {
 	}
 }
 
-// intercept implements connHooks: it holds the completions of a lost connection until the peer's time is up.
+// intercept changes a completion, or holds it: those of a lost connection until the peer's time is up. It runs on
+// workers.
 func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,8 +145,8 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 	return true
 }
 
-// onEnd implements connHooks: the program must be notified of a protocol error only. A program that moved its queue
-// pair to ERR may have moved it to RESET by now.
+// onEnd is called when the connection has ended with err. It returns false if the program must be notified, of a
+// protocol error only. A program that moved its queue pair to ERR may have moved it to RESET by now.
 func (d *roceConn) onEnd(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)
@@ -266,7 +256,7 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q.s.activateLater(q)
 }
 
-// close implements connHooks. It also releases the port.
+// close ends the attempts to connect.
 func (d *roceConn) close() {
 	d.cancel()
 	<-d.met

@@ -49,7 +49,7 @@ func TestTwinThatFailsIsGone(t *testing.T) {
 	if err := q.s.setState(a); err != nil {
 		t.Fatal(err)
 	}
-	if d := q.roce(); d != nil {
+	if d := q.roce.Load(); d != nil {
 		<-d.met
 	}
 	if !q.connected.Load() {
@@ -64,7 +64,7 @@ func TestTwinThatRefuses(t *testing.T) {
 	if err := q.s.setState(a); err != nil {
 		t.Fatal(err)
 	}
-	d := q.roce()
+	d := q.roce.Load()
 	<-d.met
 	a.State = control.ToRTS
 	if err := q.s.setState(a); err != nil {

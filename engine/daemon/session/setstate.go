@@ -59,7 +59,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	case control.ToError:
 		return s.failQP(q)
 	}
-	d := q.roce()
+	d := q.roce.Load()
 	if d == nil {
 		return fmt.Errorf("%w: set_state %s: the queue pair is not in RTR", verbs.ErrInvalid,
 			a.State)
@@ -79,7 +79,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 // failQP ends the connection of a queue pair, or the attempt of rdma_cm to connect it, and flushes what is posted. A
 // queue pair that never had a connection gets none.
 func (s *Session) failQP(q *qp) error {
-	if d := q.roce(); d != nil {
+	if d := q.roce.Load(); d != nil {
 		d.flush(rdmap.Success)
 		return nil
 	}
@@ -156,7 +156,6 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	ctx, cancel := context.WithCancel(q.ended)
 	d := &roceConn{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
 	eng := q.eng
-	undo := func() {}
 	s.mu.Lock()
 	err = q.unusedLocked()
 	if err == nil {
@@ -167,14 +166,14 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	}
 	if err == nil {
 		usePrivate(eng, d, a)
-		undo = q.setHooks(d)
+		q.roce.Store(d)
 	}
 	s.mu.Unlock()
 	if err == nil && pair.IsSelf() {
 		err = q.makeTwin(d, a)
 	}
 	if err != nil {
-		undo()
+		q.roce.CompareAndSwap(d, nil)
 		cancel()
 		closePort()
 		return err
