@@ -82,7 +82,7 @@ func (e *Endpoint) Buffer(n int, access Access) (MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	mr, err := e.Register(mem, access, func() error { return ignoreClosed(e.Dev.Free(mem)) })
+	mr, err := e.Register(mem, access, func() error { return IgnoreClosed(e.Dev.Free(mem)) })
 	if err != nil {
 		return nil, errors.Join(err, e.Dev.Free(mem))
 	}
@@ -102,7 +102,7 @@ func (e *Endpoint) Register(mem []byte, access Access, release func() error) (MR
 // Deregister closes a region made by Register and returns the memory to the caller: release is not called. It fails
 // when MR.Close fails; the region then stays, and Endpoint.Close closes it and calls release.
 func (e *Endpoint) Deregister(mr MR) error {
-	err := ignoreClosed(mr.Close())
+	err := IgnoreClosed(mr.Close())
 	if err == nil {
 		e.regions = slices.DeleteFunc(e.regions, func(r region) bool { return r.mr == mr })
 	}
@@ -195,24 +195,24 @@ func (e *Endpoint) Disconnect(ctx context.Context) error {
 func (e *Endpoint) Close() error {
 	var errs []error
 	if e.QP != nil {
-		errs = append(errs, ignoreClosed(e.QP.Close()))
+		errs = append(errs, IgnoreClosed(e.QP.Close()))
 	}
 	for _, r := range e.regions {
-		err := ignoreClosed(r.mr.Close())
+		err := IgnoreClosed(r.mr.Close())
 		if err == nil {
 			err = r.release()
 		}
 		errs = append(errs, err)
 	}
 	for _, o := range e.own {
-		errs = append(errs, ignoreClosed(o.Close()))
+		errs = append(errs, IgnoreClosed(o.Close()))
 	}
 	e.regions, e.own = nil, nil
 	return errors.Join(errs...)
 }
 
-// ignoreClosed returns nil if err says that the device is closed, which closed everything else, and err otherwise.
-func ignoreClosed(err error) error {
+// IgnoreClosed returns nil if err says that the device is closed, which closed everything else, and err otherwise.
+func IgnoreClosed(err error) error {
 	if errors.Is(err, ErrClosed) {
 		return nil
 	}

@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 
@@ -40,14 +39,6 @@ func Disconnect(ctx context.Context, list []*core.QP) {
 		group.Go(func() { q.Shutdown(ctx) })
 	}
 	group.Wait()
-}
-
-// IgnoreClosed returns err, or nil when the device was closed, which closes all its objects.
-func IgnoreClosed(err error) error {
-	if errors.Is(err, verbs.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // LogCompletion logs the first failed completion of a queue pair.

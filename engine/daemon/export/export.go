@@ -255,12 +255,10 @@ func (e *export) stop(ctx context.Context) {
 // free frees the memory. The export must have been stopped, or its device closed.
 func (e *export) free() (err error) {
 	if e.mr != nil {
-		err = device.IgnoreClosed(e.mr.Close())
+		err = verbs.IgnoreClosed(e.mr.Close())
 	}
 	if e.pd != nil && err == nil {
-		if err = e.pd.Close(); errors.Is(err, verbs.ErrClosed) {
-			err = nil
-		}
+		err = verbs.IgnoreClosed(e.pd.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", e.cfg.Name, err)

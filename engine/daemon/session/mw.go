@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/device"
 	"xwarp/engine/verbs"
 )
 
@@ -36,7 +35,7 @@ func (s *Session) allocMW(a *control.AllocMWArgs) (any, error) {
 
 // closeMW closes w, which must have been removed from the table.
 func (s *Session) closeMW(w *mw) error {
-	err := device.IgnoreClosed(w.mw.Close())
+	err := verbs.IgnoreClosed(w.mw.Close())
 	s.mu.Lock()
 	w.pd.mws--
 	s.mu.Unlock()

@@ -130,11 +130,11 @@ func (s *Session) deregMR(a *control.Object) error {
 // closeMR deregisters and unmaps a region. On an error the region stays. While connections are closing, TCP may still
 // send bytes of the region: closeMR waits for them, at most lingerWait.
 func (s *Session) closeMR(m *mr) error {
-	err := device.IgnoreClosed(m.mr.Close())
+	err := verbs.IgnoreClosed(m.mr.Close())
 	for late := time.Now().Add(lingerWait); errors.Is(err, verbs.ErrBusy) &&
 		slices.ContainsFunc(objectsOf[*qp](s), (*qp).isClosing) && time.Now().Before(late); {
 		time.Sleep(lingerPause)
-		err = device.IgnoreClosed(m.mr.Close())
+		err = verbs.IgnoreClosed(m.mr.Close())
 	}
 	if err != nil {
 		return err

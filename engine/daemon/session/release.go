@@ -3,7 +3,7 @@ package session
 import (
 	"fmt"
 
-	"xwarp/engine/daemon/device"
+	"xwarp/engine/verbs"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -57,7 +57,7 @@ func (s *Session) releaseMemory() (kept []error) {
 		s.closeCQ(c)
 	}
 	for _, p := range removeUnused[*pd](s) {
-		if err := device.IgnoreClosed(s.closePD(p)); err != nil {
+		if err := verbs.IgnoreClosed(s.closePD(p)); err != nil {
 			kept = append(kept, fmt.Errorf("protection domain %d: %w", p.handle, err))
 		}
 	}
