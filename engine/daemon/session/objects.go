@@ -119,13 +119,7 @@ func (s *Session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	return &mr{pd: p, mr: m, mapping: mapping, length: a.Length, access: a.Access}, nil
 }
 
-func (s *Session) deregMR(a *control.Object) error {
-	m, err := find[*mr](s, a.Handle)
-	if err != nil {
-		return err
-	}
-	return s.closeMR(m)
-}
+func (s *Session) deregMR(m *mr) (any, error) { return nil, s.closeMR(m) }
 
 // closeMR deregisters and unmaps a region. On an error the region stays. While connections are closing, TCP may still
 // send bytes of the region: closeMR waits for them, at most lingerWait.

@@ -369,21 +369,12 @@ func (s *Session) modifyQP(a *control.ModifyQPArgs) error {
 	return err
 }
 
-func (s *Session) disconnect(a *control.Object) error {
-	q, err := find[*qp](s, a.Handle)
-	if err != nil {
-		return err
-	}
+func (s *Session) disconnect(q *qp) (any, error) {
 	s.drain(q) // earlier work requests go first
-	return q.eng.Disconnect()
+	return nil, q.eng.Disconnect()
 }
 
-func (s *Session) queryQP(a *control.Object) (any, error) {
-	q, err := find[*qp](s, a.Handle)
-	if err != nil {
-		return nil, err
-	}
+func (s *Session) queryQP(q *qp) (any, error) {
 	s.drain(q)
-	info, err := q.eng.Info()
-	return info, err
+	return q.eng.Info()
 }

@@ -40,6 +40,17 @@ func returnsNothing[A any](f func(*Session, *A) error) handler {
 	return returnsResult(func(s *Session, a *A) (any, error) { return nil, f(s, a) })
 }
 
+// uses is returnsResult for requests whose only argument is an object.
+func uses[T entry](f func(*Session, T) (any, error)) handler {
+	return returnsResult(func(s *Session, a *control.Object) (any, error) {
+		v, err := find[T](s, a.Handle)
+		if err != nil {
+			return nil, err
+		}
+		return f(s, v)
+	})
+}
+
 // mayWait converts a function with arguments and a result to a waiter.
 func mayWait[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
 	return func(s *Session, ctx context.Context, r *control.Request) (any, error) {

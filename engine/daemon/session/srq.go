@@ -121,11 +121,7 @@ func (s *Session) modifySRQ(a *control.ModifySRQArgs) error {
 	return q.eng.Arm(a.Limit)
 }
 
-func (s *Session) querySRQ(a *control.Object) (any, error) {
-	q, err := find[*srq](s, a.Handle)
-	if err != nil {
-		return nil, err
-	}
+func (s *Session) querySRQ(q *srq) (any, error) {
 	s.drain(q)
 	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil
 }
