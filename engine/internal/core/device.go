@@ -223,9 +223,9 @@ func (d *Device) Footprint(cfg *verbs.QPConfig) int {
 	}
 	list := cfg.MaxSGE * int(unsafe.Sizeof(verbs.SGE{}))
 	sends, recvs := slots(cfg.SendDepth), slots(cfg.RecvDepth)
-	posted := rdmap.Allocated(sends*int(unsafe.Sizeof(postedSend{}))) +
+	posted := rdmap.Allocated(sends*int(unsafe.Sizeof(rdmap.SendWR{}))) +
 		sends*(rdmap.Allocated(list)+rdmap.Allocated(cfg.MaxInline)) +
-		rdmap.Allocated(recvs*int(unsafe.Sizeof(postedRecv{}))) + recvs*rdmap.Allocated(list)
+		rdmap.Allocated(recvs*int(unsafe.Sizeof(rdmap.RecvWR{}))) + recvs*rdmap.Allocated(list)
 	return core.Footprint() + posted + int(unsafe.Sizeof(QP{})) + d.drv.Footprint(true)
 }
 

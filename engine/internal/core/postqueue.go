@@ -57,20 +57,13 @@ func (q *postQueue[T]) advance() { q.head.Store(q.head.Load() + 1) }
 
 func (q *postQueue[T]) len() int { return int(q.tail.Load() - q.head.Load()) }
 
-// postedSend and postedRecv are slots; their slices keep their capacity from post to post.
-type postedSend struct{ rdmap.SendWR }
-
-func (p *postedSend) load(wr *rdmap.SendWR) {
-	sgl, inline := append(p.SGL[:0], wr.SGL...), append(p.Inline[:0], wr.Inline...)
-	p.SendWR = *wr
-	p.SGL, p.Inline = sgl, inline
-	if len(wr.Inline) == 0 {
-		p.Inline = inline[:0]
-	}
+// copySend and copyRecv fill slots, whose slices keep their capacity from post to post.
+func copySend(to, wr *rdmap.SendWR) {
+	sgl, inline := append(to.SGL[:0], wr.SGL...), append(to.Inline[:0], wr.Inline...)
+	*to = *wr
+	to.SGL, to.Inline = sgl, inline
 }
 
-type postedRecv struct{ rdmap.RecvWR }
-
-func (p *postedRecv) load(wr *rdmap.RecvWR) {
-	p.ID, p.Flags, p.SGL = wr.ID, wr.Flags, append(p.SGL[:0], wr.SGL...)
+func copyRecv(to, wr *rdmap.RecvWR) {
+	to.ID, to.Flags, to.SGL = wr.ID, wr.Flags, append(to.SGL[:0], wr.SGL...)
 }

@@ -36,8 +36,8 @@ type QP struct {
 	onWaits    func(waits bool, timer uint8)
 
 	// Accessed by any goroutine.
-	sq       postQueue[postedSend]
-	rq       postQueue[postedRecv]
+	sq       postQueue[rdmap.SendWR]
+	rq       postQueue[rdmap.RecvWR]
 	doorbell Doorbell
 	shard    atomic.Pointer[Shard] // set once the queue pair has a connection
 	conn     atomic.Pointer[Conn]  // the last that was attached
@@ -152,7 +152,7 @@ func (q *QP) SetDSCP(dscp int) error {
 // a connection, and nothing may post to them meanwhile.
 func (q *QP) MoveReceives(to *QP) error {
 	for p := q.rq.peek(); p != nil && q.srq == nil; p = q.rq.peek() {
-		if err := to.PostRecv(&p.RecvWR); err != nil {
+		if err := to.PostRecv(p); err != nil {
 			return err
 		}
 		q.rq.advance()

@@ -23,7 +23,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 	if err := q.checkSize(wr); err != nil {
 		return err
 	}
-	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
+	if !q.sq.put(func(p *rdmap.SendWR) { copySend(p, wr) }) {
 		return verbs.ErrQueueFull
 	}
 	s.Ring(&q.doorbell)
@@ -51,7 +51,7 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if s != nil && s.isEnded.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
-	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
+	if !q.rq.put(func(p *rdmap.RecvWR) { copyRecv(p, wr) }) {
 		return verbs.ErrQueueFull
 	}
 	if s = q.shard.Load(); s != nil {
@@ -126,7 +126,7 @@ func (q *QP) takePosted() (taken int, more bool) {
 	}
 	taken = q.rdma.ExecuteLocals(most)
 	taken += q.takeRecvs(most - taken)
-	for p := q.sq.peek(); p != nil && taken < most && q.postToRDMAP(&p.SendWR); p = q.sq.peek() {
+	for p := q.sq.peek(); p != nil && taken < most && q.postToRDMAP(p); p = q.sq.peek() {
 		q.sq.advance()
 		taken++
 	}
@@ -138,7 +138,7 @@ func (q *QP) takePosted() (taken int, more bool) {
 
 // takeRecvs moves up to most posted receives into the protocol, and returns how many.
 func (q *QP) takeRecvs(most int) (taken int) {
-	for p := q.rq.peek(); p != nil && taken < most && q.recvToRDMAP(&p.RecvWR); p = q.rq.peek() {
+	for p := q.rq.peek(); p != nil && taken < most && q.recvToRDMAP(p); p = q.rq.peek() {
 		q.rq.advance()
 		taken++
 	}

@@ -16,7 +16,7 @@ import (
 type SRQ struct {
 	cfg     verbs.SRQConfig // complete
 	pd      *PD
-	slots   []postedRecv
+	slots   []rdmap.RecvWR
 	free    *fifo[int32] // slots
 	posted  *fifo[int32]
 	limit   atomic.Int32
@@ -51,7 +51,7 @@ func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
 		return nil, fmt.Errorf("%w: %d receives of %d SGEs, at most %d of %d", verbs.ErrInvalid,
 			cfg.Depth, cfg.MaxSGE, rdmap.MaxDepth, rdmap.MaxSGE)
 	}
-	s := &SRQ{cfg: cfg, pd: pd, slots: make([]postedRecv, cfg.Depth),
+	s := &SRQ{cfg: cfg, pd: pd, slots: make([]rdmap.RecvWR, cfg.Depth),
 		locals: make([]*rdmap.SRQ, len(d.shards))}
 	s.free, _ = newFIFO[int32](cfg.Depth) // the depth is valid
 	s.posted, _ = newFIFO[int32](cfg.Depth)
@@ -68,7 +68,7 @@ func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
 // SRQFootprint returns the maximum number of bytes that this process allocates for a shared receive queue.
 func (d *Device) SRQFootprint(cfg *verbs.SRQConfig) int {
 	core := rdmap.SRQConfig{Depth: cfg.Depth, MaxSGE: cfg.MaxSGE}
-	slot := int(unsafe.Sizeof(postedRecv{})) + cfg.MaxSGE*int(unsafe.Sizeof(verbs.SGE{}))
+	slot := int(unsafe.Sizeof(rdmap.RecvWR{})) + cfg.MaxSGE*int(unsafe.Sizeof(verbs.SGE{}))
 	fifo := slots(max(cfg.Depth, 2)) * int(unsafe.Sizeof(fifoSlot[int32]{}))
 	return int(unsafe.Sizeof(SRQ{})) + rdmap.Allocated(cfg.Depth*slot) + 2*rdmap.Allocated(fifo) +
 		len(d.shards)*core.Footprint()
@@ -87,7 +87,7 @@ func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
 	if !s.free.Pop(&i) {
 		return verbs.ErrQueueFull
 	}
-	s.slots[i].load(wr)
+	copyRecv(&s.slots[i], wr)
 	s.posted.Push(&i)
 	s.starved.ring()
 	return nil
@@ -188,7 +188,7 @@ func (s *SRQ) refill(to *rdmap.SRQ) {
 		got = s.posted.Pop(&i)
 	}
 	if got {
-		to.PostRecv(&s.slots[i].RecvWR) // it fits, and there is room
+		to.PostRecv(&s.slots[i]) // it fits, and there is room
 		s.free.Push(&i)
 		s.checkLimit()
 	}
