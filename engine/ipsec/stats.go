@@ -1,7 +1,6 @@
 package ipsec
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -65,42 +64,13 @@ func (m *Manager) Waiting() (list []netip.Addr) {
 	return slices.Compact(list)
 }
 
-// Association is an SA in use. Packets and bytes are those that its device has carried.
-type Association struct {
-	*xfrm.SA
-	Outbound bool
-	Sending  bool // used for new packets
-	Packets  uint64
-	Bytes    uint64
-	Drops    esp.Drops // of an inbound SA
-}
-
-// Ends returns the local address and that of the peer.
-func (a *Association) Ends() (local, remote netip.Addr) {
-	if a.Outbound {
-		return a.Src, a.Dst
-	}
-	return a.Dst, a.Src
-}
-
-// Associations returns the SAs in use, sorted by peer, direction and SPI.
-func (m *Manager) Associations() (list []Association) {
+// EachSA calls f for each SA in use, of which in or out counts the traffic; the other one is nil. sending says that new
+// packets use it.
+func (m *Manager) EachSA(f func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending bool)) {
 	for sa, in := range m.ins {
-		packets, bytes := in.esp.Used()
-		list = append(list, Association{SA: sa, Packets: packets, Bytes: bytes,
-			Drops: in.esp.Drops})
+		f(sa, in.esp, nil, false)
 	}
 	for sa, out := range m.outs {
-		packets, bytes := out.esp.Used()
-		list = append(list, Association{SA: sa, Packets: packets, Bytes: bytes, Outbound: true,
-			Sending: out.flow.current == sa})
+		f(sa, nil, out.esp, out.flow.current == sa)
 	}
-	direction := map[bool]int{true: 1}
-	slices.SortFunc(list, func(a, b Association) int {
-		_, p := a.Ends()
-		_, q := b.Ends()
-		return cmp.Or(p.Compare(q), direction[a.Outbound]-direction[b.Outbound],
-			cmp.Compare(a.SPI, b.SPI))
-	})
-	return list
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/esp"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/ipsec"
@@ -43,7 +44,6 @@ type IPsecStats struct {
 // IPsecState is the state of IPsec on a device.
 type IPsecState struct {
 	IPsecStats
-	SAs       []ipsec.Association
 	Waiting   []netip.Addr // hosts to which packets wait for an SA
 	LastError error        // of the last failure
 	LastAt    time.Time    // time of the last failure
@@ -200,8 +200,9 @@ func (i *ipsecState) note(err error) {
 	i.last, i.lastAt = err, time.Now()
 }
 
-// IPsec returns the state of IPsec, or nil without IPsec.
-func (d *Device) IPsec() (s *IPsecState, err error) {
+// IPsec returns the state of IPsec, or nil without IPsec. It calls f as ipsec.Manager.EachSA does, on the workers.
+func (d *Device) IPsec(f func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending bool)) (s *IPsecState,
+	err error) {
 	i := d.x.ipsec
 	if i == nil {
 		return nil, nil
@@ -211,7 +212,7 @@ func (d *Device) IPsec() (s *IPsecState, err error) {
 		m := i.manager(w)
 		if err = w.Call(func() {
 			s.Stats = tally.Join(s.Stats, m.Stats())
-			s.SAs = append(s.SAs, m.Associations()...)
+			m.EachSA(f)
 			s.Waiting = append(s.Waiting, m.Waiting()...)
 		}); err != nil {
 			break

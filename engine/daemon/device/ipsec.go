@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,28 +71,36 @@ func DisableCore(cfg *config.Loaded) error {
 // addIPsec adds the device's IPsec, if it has it, and returns its SAs.
 func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (list []control.SAState,
 	err error) {
-	s, err := dev.xdp.IPsec()
+	s, err := dev.xdp.IPsec(func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending bool) {
+		v := control.SAState{Place: dev.Place(), Local: sa.Dst, Remote: sa.Src,
+			SPI: control.Key(sa.SPI), Direction: control.DirectionIn, Sending: sending,
+			Mode: sa.Mode.String(), Algorithm: fmt.Sprintf("aes%dgcm16", sa.Keymat.Bits()),
+			ESN: sa.ESN}
+		if out != nil {
+			v.Local, v.Remote, v.Direction = sa.Src, sa.Dst, control.DirectionOut
+			v.Packets, v.Bytes = out.Used()
+		} else {
+			v.Packets, v.Bytes = in.Used()
+			v.Replayed, v.Forged = in.Drops.Replayed, in.Drops.Forged
+		}
+		list = append(list, v)
+	})
 	if s == nil || err != nil {
 		return nil, err
 	}
+	slices.SortFunc(list, func(a, b control.SAState) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Direction, b.Direction),
+			cmp.Compare(a.SPI, b.SPI))
+	})
 	dev.put(l, "ipsec", &s.IPsecStats)
-	v := &control.IPsecState{Waiting: append([]netip.Addr{}, s.Waiting...),
+	to.IPsec = &control.IPsecState{Waiting: append([]netip.Addr{}, s.Waiting...),
 		Error: verbs.ErrorText(s.LastError), ErrorAt: s.LastAt.Truncate(time.Second)}
-	to.IPsec = v
-	for _, a := range s.SAs {
-		direction := control.DirectionIn
-		if a.Outbound {
-			direction = control.DirectionOut
-			v.Out++
+	for _, v := range list {
+		if v.Direction == control.DirectionOut {
+			to.IPsec.Out++
 		} else {
-			v.In++
+			to.IPsec.In++
 		}
-		local, remote := a.Ends()
-		list = append(list, control.SAState{Place: dev.Place(), Local: local, Remote: remote,
-			SPI: control.Key(a.SPI), Direction: direction, Sending: a.Sending,
-			Mode: a.Mode.String(), Algorithm: fmt.Sprintf("aes%dgcm16", a.Keymat.Bits()),
-			ESN: a.ESN, Packets: a.Packets, Bytes: a.Bytes, Replayed: a.Drops.Replayed,
-			Forged: a.Drops.Forged})
 	}
 	return list, nil
 }
