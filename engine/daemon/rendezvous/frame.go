@@ -1,11 +1,12 @@
 // Package rendezvous connects queue pairs of two daemons whose programs exchange GID and QPN themselves and then call
-// ibv_modify_qp, as InfiniBand and RoCE programs do. When a queue pair reaches RTR, the daemon of the lower endpoint
+// ibv_modify_qp, as InfiniBand and RoCE programs do. When a queue pair reaches RTR, the daemon of the lower address
 // dials Port of the peer's daemon. The private data of MPA's Request and Reply is a Frame. A request is accepted only
 // if its addresses and its Frame are exactly those that the local program set.
 package rendezvous
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -17,24 +18,20 @@ const Port = 4791
 // QPNBits is the length of a queue pair number. Programs print and pack 24 bits.
 const QPNBits = 24
 
-// Endpoint identifies a queue pair to its peer.
-type Endpoint struct {
+// QPAddr identifies a queue pair to its peer.
+type QPAddr struct {
 	GID netip.Addr // IPv4 or IPv6, without zone; never IPv4-mapped
 	QPN uint32
 }
 
-func (e Endpoint) compare(o Endpoint) int {
-	a, b := e.GID.As16(), o.GID.As16()
-	if c := bytes.Compare(a[:], b[:]); c != 0 {
-		return c
-	}
-	return int(e.QPN) - int(o.QPN)
+func (a QPAddr) compare(o QPAddr) int {
+	return cmp.Or(a.GID.Compare(o.GID), cmp.Compare(a.QPN, o.QPN))
 }
 
 // Pair is a connection from the view of one end. It is comparable.
-type Pair struct{ Local, Remote Endpoint }
+type Pair struct{ Local, Remote QPAddr }
 
-// Dials reports whether the local end dials: it has the lower endpoint.
+// Dials reports whether the local end dials: it has the lower address.
 func (p Pair) Dials() bool { return p.Local.compare(p.Remote) < 0 }
 
 // IsSelf reports whether the pair is one queue pair that is its own peer.
@@ -46,7 +43,7 @@ func (p Pair) IsSelf() bool { return p.Local == p.Remote }
 //	0..3 "XWRV"  4 version  5..7 zero
 //	8..11 QPN of the sender   12..15 QPN of the receiver
 //	16..31 GID of the sender  32..47 GID of the receiver
-type Frame struct{ Source, Target Endpoint }
+type Frame struct{ Source, Target QPAddr }
 
 const (
 	magic    = "XWRV"

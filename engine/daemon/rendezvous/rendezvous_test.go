@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-func endpoint(gid string, qpn uint32) Endpoint { return Endpoint{netip.MustParseAddr(gid), qpn} }
+func endpoint(gid string, qpn uint32) QPAddr { return QPAddr{netip.MustParseAddr(gid), qpn} }
 
 // TestFrameRoundTrip parses the output of Append, for both families.
 func TestFrameRoundTrip(t *testing.T) {

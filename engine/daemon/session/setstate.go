@@ -129,8 +129,8 @@ func (d *roceConn) setRTS(a *control.SetStateArgs) error {
 // startMeeting moves a queue pair to RTR. From then on it is connected as soon as its peer is in RTR, too.
 func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	pair := rendezvous.Pair{
-		Local:  rendezvous.Endpoint{GID: a.LocalGID.Unmap(), QPN: q.number},
-		Remote: rendezvous.Endpoint{GID: a.RemoteGID.Unmap(), QPN: a.RemoteQPN},
+		Local:  rendezvous.QPAddr{GID: a.LocalGID.Unmap(), QPN: q.number},
+		Remote: rendezvous.QPAddr{GID: a.RemoteGID.Unmap(), QPN: a.RemoteQPN},
 	}
 	gids, err := s.dev.GIDs()
 	switch {
