@@ -25,14 +25,16 @@ type Options struct {
 	Name     string // of the objects, for errors and the log: "neighbours"
 	Protocol int    // of netlink, such as unix.NETLINK_XFRM; default unix.NETLINK_ROUTE
 	Groups   []int  // unix.RTNLGRP_NEIGH and the like
-	// Change is called with a message, such as unix.RTM_NEWNEIGH, and must not keep body. Nil: Relist is called.
+	// Change is called for each message with its type, such as unix.RTM_NEWNEIGH, and its body, which it must not keep.
+	// Nil means that Relist is called instead.
 	Change func(kind uint16, body []byte)
-	// Relist reports whether a message is a change after which all objects must be read again.
+	// Relist reports whether all objects must be read again because of a message.
 	Relist func(kind uint16, body []byte) bool
-	Settle time.Duration // how long such changes are collected before List
-	// List reads all objects, on its own socket: once before Follow returns, after lost changes, and after those that
-	// Relist names. Its results are newer than all changes before its call; changes during the call may be reported
-	// again after it. An error of the first call is returned by Follow; later ones are logged, and retried.
+	Settle time.Duration // time from such a message to the call of List, so that one call serves several messages
+	// List reads all objects, on its own socket: once before Follow returns, after lost changes, and if Relist returned
+	// true. Its results are newer than all changes before its call; changes during the call may be reported again after
+	// it. Follow returns an error of the first call. After an error of a later call, the error is logged and the call
+	// repeated.
 	List   func() error
 	Log    *slog.Logger // nil: no log
 	Buffer int          // size of the socket buffer in bytes; default DefaultBuffer
@@ -47,8 +49,8 @@ type Counters struct {
 	Restarts uint64 // times that the socket was reopened
 }
 
-// Watch follows until it is closed. Its methods may be called from any goroutine. Change, Relist and List are called by
-// one goroutine at a time.
+// Watch follows the objects until it is closed. Its methods may be called from any goroutine. Change, Relist and List
+// are called by one goroutine at a time.
 type Watch struct {
 	opt  Options
 	home netns.NsHandle
@@ -56,7 +58,7 @@ type Watch struct {
 	gone sync.WaitGroup
 	buf  []byte
 
-	stale  bool      // changes were lost since the last List, or need another
+	stale  bool      // List must be called again
 	listAt time.Time // earliest time of the next List
 	pause  time.Duration
 	logged time.Time // when an overrun was logged last
@@ -175,7 +177,7 @@ func (w *Watch) over() bool {
 	return w.closed
 }
 
-// waitForMessage waits for one datagram and processes it. If changes were lost, it waits until listAt at most.
+// waitForMessage waits for one datagram and processes it. If List must be called again, it waits until listAt at most.
 func (w *Watch) waitForMessage() error {
 	var until time.Time
 	if w.stale {
