@@ -25,7 +25,7 @@ import (
 // CAP_NET_ADMIN. The zero value has changed nothing.
 type Restorer struct {
 	process *cleaner.Process // nil before the first change
-	before  []setting        // passed to the process
+	before  []setting        // previous settings, also passed to the process
 }
 
 // setting is a previous state: of an offload if Feature is set, else of a NAPI instance.
@@ -47,7 +47,7 @@ func init() {
 	}
 }
 
-// Change changes the settings of a NAPI instance from before, which is restored at the end, to n.
+// Change changes the settings of a NAPI instance to n. Close restores before, or zeros if before equals n.
 func (r *Restorer) Change(before, n ring.NAPI) error {
 	if before == n { // n was left by a program that was killed together with its restoring process
 		before = ring.NAPI{ID: n.ID}
