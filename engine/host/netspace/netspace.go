@@ -68,7 +68,8 @@ func Enter(h netns.NsHandle) error {
 }
 
 // Do runs f in the namespace and waits for it. A calling thread that is already there runs f itself, because switching
-// threads would cost more than f. It fails with net.ErrClosed after Close.
+// threads would cost more than f. After Close it fails with net.ErrClosed if the calling thread is not in the
+// namespace.
 func (n *Space) Do(f func() error) error {
 	if n.here() {
 		defer runtime.UnlockOSThread()
