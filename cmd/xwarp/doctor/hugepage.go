@@ -35,7 +35,8 @@ var hugePageCheck = check{
 	want: func(e *env) (settings, error) {
 		total, err := readNumber(hugeTotal)
 		free, e2 := readNumber(hugeDir + "free_hugepages")
-		return settings{hugeTotal: strconv.Itoa(total + e.hugePagesNeeded() - free)}, errors.Join(err, e2)
+		return settings{hugeTotal: strconv.Itoa(total + e.hugePagesNeeded() - free)},
+			errors.Join(err, e2)
 	},
 	get: readSetting,
 	put: putIn(hugeTotal),
