@@ -10,7 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Disconnect closes the connection: gracefully if nothing is outstanding (rdmap.QP.Busy), otherwise with flushes.
+// Disconnect closes the connection. During the start-up it resets it. In full operation it closes gracefully if the
+// queue pair has no work under way (rdmap.QP.Busy); otherwise it resets the connection and flushes the queue pair.
 func (c *Conn) Disconnect(now tick.Time) {
 	if c.state == open {
 		c.qp.Close()
@@ -24,7 +25,7 @@ func (c *Conn) Disconnect(now tick.Time) {
 func (c *Conn) Abort(now tick.Time) { c.abort(abort, now) }
 
 func (c *Conn) abort(why event, now tick.Time) {
-	if c.state == closed { // the queue pair may have another stream
+	if c.state == closed { // the queue pair may belong to another stream now
 		return
 	}
 	if c.qp != nil {
@@ -59,10 +60,11 @@ func (c *Conn) Settle(now tick.Time) {
 	c.runActions(now)
 }
 
-// drivesQP reports whether the queue pair has this stream. After the end it may have another one.
+// drivesQP reports whether the actions of the queue pair apply to this connection: from the start of full operation
+// until the connection has ended. Afterwards the queue pair may belong to another stream.
 func (c *Conn) drivesQP() bool { return c.framed && c.terminate == nil && c.state != closed }
 
-// runActions does what the queue pair asks for. It reports whether that was a RST.
+// runActions performs the actions that the queue pair requests. It reports whether one of them was a RST.
 func (c *Conn) runActions(now tick.Time) (aborted bool) {
 	a := c.qp.Actions()
 	if a == 0 {
@@ -94,21 +96,21 @@ func (c *Conn) fail(err *ulpdu.Error) {
 	c.move(broken)
 }
 
-// setErr keeps the first cause.
+// setErr sets the error of c, unless c has one: the first cause is kept.
 func (c *Conn) setErr(err error) {
 	if c.err == nil {
 		c.err = err
 	}
 }
 
-// takeErr keeps the queue pair's error, if it has one.
+// takeErr sets the error of c to that of the queue pair, if it has one.
 func (c *Conn) takeErr() {
 	if e := c.qp.Err(); e != nil {
 		c.setErr(e)
 	}
 }
 
-// PeerClosed reports that the peer's FIN is at the left edge.
+// PeerClosed reports that the peer's FIN and all bytes before it have arrived.
 func (c *Conn) PeerClosed(now tick.Time) {
 	switch c.state {
 	case starting:
@@ -126,7 +128,7 @@ func (c *Conn) PeerClosed(now tick.Time) {
 	}
 	a := c.move(peerFIN)
 	if c.drivesQP() && c.runActions(now) {
-		return // our FIN would say that all was sent, and TCP resets no connection that has sent FIN
+		return // a FIN would say that all data was sent, and TCP sends no RST after a FIN
 	}
 	c.shut(a, now)
 }
@@ -144,7 +146,7 @@ func (c *Conn) Ended(cause error) {
 		cause = nil
 	}
 	if c.qp != nil {
-		c.takeErr() // of a Terminate received just before the reset
+		c.takeErr() // a Terminate received just before the reset is the cause
 	}
 	if cause != nil {
 		c.setErr(cause)
@@ -162,7 +164,7 @@ func (c *Conn) Ended(cause error) {
 	c.cfg.Handler.Closed(c, c.err)
 }
 
-// startupEnded is Ended during the start-up.
+// startupEnded sets the error of a connection that ended during the start-up.
 func (c *Conn) startupEnded(cause error) {
 	why := "the connection closed"
 	if cause != nil {
@@ -171,7 +173,9 @@ func (c *Conn) startupEnded(cause error) {
 	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not started
 		c.setErr(fmt.Errorf("%w: %w", verbs.ErrConnect, cause))
 	}
-	// A resetting peer may do so before its acknowledgement is sent. Bytes that a socket has not taken were never sent.
+	// left means that the Request was sent. The peer may reset the connection before TCP acknowledges the Request, so
+	// the engine's TCP need not wait for that. A kernel socket acknowledges bytes when it accepts them: others were not
+	// sent.
 	left := c.out.empty() || !c.cfg.Reliable && !c.out.unsent()
 	c.startupRefused(why, cause == tcp.CauseReset && left)
 }

@@ -23,10 +23,11 @@ type Transport interface {
 	Shutdown(now tick.Time) // send FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
 	EMSS() int              // maximum payload of a segment in bytes
-	// TakeBack reports that Fill could not write the bytes from from on, so that none of them may be sent, and Next
-	// must be asked again.
+	// TakeBack reports that Fill could not write the bytes at from and later. The transport must not send any of them,
+	// and must call Next again.
 	TakeBack(from seq.Num)
-	// Break reports that Fill cannot write bytes of which the peer may have seen a part, so that the connection ends.
+	// Break reports that Fill cannot write bytes of which the peer may have received a part. The transport must reset
+	// the connection.
 	Break()
 }
 
@@ -58,17 +59,17 @@ type Config struct {
 	Reliable, AnyCRCError bool
 	// Window is the maximum number of bytes in flight to this end [DefaultWindow].
 	Window int
-	// StartupTimeout limits the MPA exchange from its first byte [10 s], CloseTimeout a Terminate or FIN exchange [5
-	// s].
+	// StartupTimeout limits the MPA exchange from its first byte [10 s]. CloseTimeout limits the exchange of Terminates
+	// or FINs [5 s].
 	StartupTimeout, CloseTimeout tick.Duration
-	// FirstFPDUTimeout is how long a responder, which must not send until then, waits for an FPDU of an initiator whose
-	// consumer sends first [5 min], or tick.Forever. An RTR message, sent by MPA, is due within StartupTimeout.
+	// FirstFPDUTimeout is how long a responder waits for the initiator's first FPDU [5 min], or tick.Forever. Until
+	// then it must not send. If that FPDU is an RTR message, which MPA itself sends, StartupTimeout applies instead.
 	FirstFPDUTimeout tick.Duration
 	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them [5
 	// min], or tick.Forever.
 	FPDUTimeout tick.Duration
-	// ReceiveTimeout is how long a message may wait for a receive if the queue pair allows it and the peer does not
-	// decide [10 s].
+	// ReceiveTimeout is how long a message may wait until a receive is posted for it [10 s]. It applies if the queue
+	// pair lets messages wait, unless the peer decides how long its messages wait.
 	ReceiveTimeout tick.Duration
 }
 
@@ -81,7 +82,7 @@ type exchange interface {
 	Closed(why string) *ulpdu.Error
 }
 
-// Conn is one iWARP connection. The zero value is not usable before Init. See state.go for its life.
+// Conn is one iWARP connection. The zero value is not usable before Init. state.go describes its states.
 type Conn struct {
 	cfg      Config
 	tr       Transport
@@ -91,7 +92,7 @@ type Conn struct {
 
 	ini      startup.Initiator
 	rsp      startup.Responder
-	exchange exchange // one of the two
+	exchange exchange // &ini or &rsp
 	out      startupFrames
 	params   *startup.Params
 
@@ -104,7 +105,7 @@ type Conn struct {
 	sndNxt  seq.Num // next byte that Next will freeze
 	rcvNxt  seq.Num // everything before it has arrived
 	filled  seq.Num // Fill wrote everything before it
-	filling bool    // Fill is running, from fillAt on
+	filling bool    // Fill is writing the bytes at fillAt and later
 	fillAt  seq.Num
 	ignored uint64 // bytes received after the end
 
@@ -113,9 +114,9 @@ type Conn struct {
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
 	startAt    tick.Time // deadline of the start-up, or of the initiator's first FPDU
 	closeAt    tick.Time // deadline of the answer to a Terminate or FIN
-	restAt     tick.Time // deadline for complete FPDUs up to the stream offset restTo
+	restAt     tick.Time // deadline for completing the FPDUs before stream offset restTo
 	restTo     int64
-	recvAt     tick.Time // deadline for a receive of message recvOf
+	recvAt     tick.Time // deadline for posting a receive for message recvOf
 	reportAt   tick.Time // time to send a held Report
 	recvOf     ddp.MSN
 }
@@ -151,7 +152,7 @@ func (c *Conn) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
 	c.pullStartup()
 }
 
-// Wake makes the transport ask Next again. Before Begin there is nothing to send.
+// Wake makes the transport call Next again. Without a transport it does nothing.
 func (c *Conn) Wake() {
 	if c.tr != nil {
 		c.tr.Wake()
@@ -161,7 +162,7 @@ func (c *Conn) Wake() {
 // Handler returns Config.Handler.
 func (c *Conn) Handler() Handler { return c.cfg.Handler }
 
-// Params returns the negotiated MPA parameters, or nil before.
+// Params returns the negotiated MPA parameters, or nil before the agreement.
 func (c *Conn) Params() *startup.Params { return c.params }
 
 // Stats returns the receiver's counters.
@@ -171,7 +172,8 @@ func (c *Conn) Stats() mpa.ReceiverStats {
 	return n
 }
 
-// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held, while the stream lasts.
+// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held. After full operation it
+// checks nothing.
 func (c *Conn) Audit(to seq.Num) error {
 	if c.state != open {
 		return nil
@@ -185,7 +187,7 @@ func (c *Conn) Err() error { return c.err }
 // Retry returns what an initiator should change in another attempt after Closed.
 func (c *Conn) Retry() startup.Retry { return c.ini.Retry() }
 
-// Next is tcp.Source: start-up frames one by one, then FPDUs.
+// Next implements tcp.Source: it returns the start-up frames one by one, then FPDUs.
 func (c *Conn) Next(room int) (n int, more bool) {
 	if c.state == closed {
 		return 0, false
@@ -202,7 +204,7 @@ func (c *Conn) Next(room int) (n int, more bool) {
 	return n, more
 }
 
-// NextRun is tcp.RunSource.
+// NextRun implements tcp.RunSource.
 func (c *Conn) NextRun(size, most int) (n int, more bool) {
 	if !c.framed || c.state == closed || !c.out.empty() {
 		return 0, true
@@ -212,7 +214,7 @@ func (c *Conn) NextRun(size, most int) (n int, more bool) {
 	return n, more
 }
 
-// Fill writes the bytes r of the outgoing stream; see stack.Upper.
+// Fill writes the bytes r of the outgoing stream to dst; see stack.Upper.
 func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	n := 0
 	if !c.out.empty() {
@@ -228,7 +230,7 @@ func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	return sum, summed && n == 0
 }
 
-// Acked releases acknowledged data.
+// Acked reports that the peer acknowledged everything before to, and releases these bytes.
 func (c *Conn) Acked(to seq.Num) {
 	c.out.acked(to)
 	if c.framed && c.state != closed && c.out.empty() {
@@ -268,7 +270,7 @@ func (c *Conn) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 	return c.state == open && c.rcv.WantsCRC(at, pieces, n)
 }
 
-// Advance moves the left edge.
+// Advance reports that everything before to has arrived.
 func (c *Conn) Advance(to seq.Num) {
 	c.rcvNxt = to
 	switch c.state {
@@ -289,7 +291,7 @@ func (c *Conn) Space() int {
 	return min(c.cfg.Window, max(c.rcv.Space(), MinWindow))
 }
 
-// EMSSChanged is called when the payload of segments changes.
+// EMSSChanged reports that the maximum payload of a segment has changed.
 func (c *Conn) EMSSChanged() {
 	if c.framed {
 		c.snd.SetEMSS(c.tr.EMSS())

@@ -5,10 +5,10 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// Recover is called after a panic with v. If registered memory was inaccessible, the stream ends with a Terminate, and
-// Recover returns true. Data being placed counts as never received. Data that Fill was writing and the peer has not
-// seen is taken back, and the Terminate is sent instead. Data that the peer may have seen cannot be reproduced, and the
-// connection breaks.
+// Recover handles the recovered value v of a panic. If the cause was an access to inaccessible registered memory, the
+// stream ends with a Terminate, and Recover returns true; otherwise it does nothing and returns false. Data that was
+// being placed counts as never received. New data that Fill was writing is taken back, and the Terminate is sent in its
+// place. Data that the peer may already have cannot be written again, so the connection is reset.
 func (c *Conn) Recover(v any) bool {
 	if c.qp == nil || c.state == closed {
 		return false
@@ -31,7 +31,7 @@ func (c *Conn) takeBack() {
 		c.tr.Break()
 		return
 	}
-	if !c.snd.Unfreeze(c.fillAt) { // the FPDU began earlier
+	if !c.snd.Unfreeze(c.fillAt) { // part of the FPDU at fillAt was sent
 		c.tr.Break()
 		return
 	}
@@ -40,15 +40,16 @@ func (c *Conn) takeBack() {
 	c.qp.UnfreezeTerminate()
 }
 
-// Contain, deferred around calls of c, calls Recover after a panic. Other panics propagate.
+// Contain handles a panic with Recover, and panics again if Recover returns false. Callers of c defer it.
 func (c *Conn) Contain() {
 	if v := recover(); v != nil && !c.Recover(v) {
 		panic(v)
 	}
 }
 
-// Gather is Fill for a transport that accepts scattered data and does not call Recover itself. It appends the data
-// frozen by Next to v, which must have room. If it returns false, v is unchanged, and Next must be asked again.
+// Gather is Fill for a transport that can send data from several places and does not call Recover itself. It appends
+// the bytes r, which Next has frozen, to v, which must have room for them. It returns false after a panic that Recover
+// handled: v is unchanged then, and Next must be called again.
 func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
 	before := v.Snapshot()
 	defer c.containGather(v, before)
@@ -71,8 +72,8 @@ func (c *Conn) containGather(v *mpa.Vector, before mpa.Snapshot) {
 	}
 }
 
-// Abandon ends the connection after a panic in it or below. It notifies the layers that still work, and always the
-// handler. It is the last call.
+// Abandon ends the connection after a panic in c or in its transport. It calls Ended, and if that panics as well, at
+// least Handler.Closed. It must be the last call.
 func (c *Conn) Abandon(why error) {
 	if c.state == closed {
 		return

@@ -14,7 +14,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// faulty is a responder with a region of two pages. The second becomes inaccessible once it is lost.
+// faulty is a responder with a region of two pages. lose makes the second page inaccessible.
 type faulty struct {
 	*side
 	mem []byte
@@ -22,8 +22,8 @@ type faulty struct {
 
 const page = 4096
 
-// newFaulty returns an initiator and a responder in full operation, and the initiator's memory. The initiator has
-// requested three quarters of a page on each side of the border between the responder's pages.
+// newFaulty returns an initiator and a responder in full operation, and the initiator's memory. The responder has
+// received two RDMA Reads: each asks for three quarters of a page, one on each side of the border between its pages.
 func newFaulty(t *testing.T) (i *side, f *faulty, sink []byte) {
 	debug.SetPanicOnFault(true) // for this goroutine
 	cfg := startup.Config{IRD: 4, ORD: 4, RTRs: startup.RTRRead}
@@ -83,7 +83,7 @@ func (f *faulty) lose(t *testing.T) {
 	}
 }
 
-// fill lets f write its data in blocks of up to most segments of 1448 bytes. It returns the blocks that leave.
+// fill lets f write its data in blocks of up to most segments of 1448 bytes. It returns the blocks that f could write.
 func (f *faulty) fill(most int) (blocks [][]byte) {
 	f.Settle(0)
 	for {
@@ -102,9 +102,9 @@ func (f *faulty) fill(most int) (blocks [][]byte) {
 	}
 }
 
-// TestFaultInFill loses memory in the middle of responses that share segments. The peer must get the bytes before it,
-// then a Terminate in place of the unreadable bytes, and nothing that is not in the file. Zeros in place of unreadable
-// bytes would be silent corruption.
+// TestFaultInFill makes memory inaccessible in the middle of Read Responses that share segments. The peer must get the
+// segments written before, then a Terminate in place of the unreadable bytes, and nothing else. Zeros in place of these
+// bytes would be silent corruption. In one block with unreadable bytes, none of the other segments is sent either.
 func TestFaultInFill(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		i, f, sink := newFaulty(t)
@@ -140,7 +140,7 @@ func TestFaultInFill(t *testing.T) {
 	}
 }
 
-// TestFaultInFillAgain loses memory whose bytes the peer may already have: they cannot be sent again.
+// TestFaultInFillAgain makes memory inaccessible whose bytes were sent. They cannot be sent again: RST.
 func TestFaultInFillAgain(t *testing.T) {
 	_, f, _ := newFaulty(t)
 	at := f.sndNxt

@@ -74,7 +74,8 @@ func TestFirstFPDU(t *testing.T) {
 	}
 }
 
-// TestRevision0: a peer that speaks the RDMA Consortium's version gets a Reply of revision 1, and a graceful close.
+// TestRevision0: a peer that uses the RDMA Consortium's MPA, revision 0, gets a Reply of revision 1, and a graceful
+// close.
 //
 //req:rfc5044-C-3
 func TestRevision0(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// midway is a responder whose peer has started an FPDU, that FPDU, and both sides after the start-up.
+// midway returns an initiator and a responder after the start-up, and an FPDU of the initiator that has not been
+// delivered yet.
 func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpdu []byte) {
 	t.Helper()
 	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
@@ -97,7 +98,7 @@ func TestFPDUInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := i.transmit()
-		r.receive(t, next[:7], 7) // with the rest of the previous one
+		r.receive(t, next[:7], 7)
 		r.Settle(at)
 		if r.Deadline() != at.Add(tick.Second) {
 			t.Errorf("FPDU %d: deadline %v", at, r.Deadline())
@@ -112,7 +113,7 @@ func TestFPDUInTime(t *testing.T) {
 	}
 }
 
-// TestFPDUForEver: without a timeout the wait does not end.
+// TestFPDUForEver: with a timeout of tick.Forever the wait does not end.
 func TestFPDUForEver(t *testing.T) {
 	_, r, fpdu := midway(t, -1, true)
 	r.receive(t, fpdu[:10], 10)
@@ -136,7 +137,7 @@ func (s *side) wantHole(t *testing.T) {
 // TestHoleTimeout: bytes after an unfilled hole are not held forever either.
 func TestHoleTimeout(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
-	for range 2 { // bytes of no known FPDU are kept if they arrive again
+	for range 2 { // bytes outside a known FPDU are held only if they arrive twice
 		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4, checksum.Known{})
 	}
 	if n := r.Stats().HeldBytes; n != len(fpdu)-4 {
@@ -149,7 +150,7 @@ func TestHoleTimeout(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestRestInLastTurn: data that arrives in the turn in which the timeout expires is in time.
+// TestRestInLastTurn: if the rest of an FPDU arrives after the deadline, but before Expire, it is in time.
 func TestRestInLastTurn(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, true)
 	r.receive(t, fpdu[:10], 10)
@@ -206,8 +207,8 @@ func TestSlowFill(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestReceiveTimeout: a message that finds no receive waits for one, and is an error (RFC 5041, 7.1) after a timeout.
-// The next one has its own timeout.
+// TestReceiveTimeout: a message for which no receive is posted waits for one. After a timeout it is an error (RFC 5041,
+// 7.1). The next message has its own timeout.
 func TestReceiveTimeout(t *testing.T) {
 	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)

@@ -18,10 +18,11 @@ import (
 // ErrNotAsked is returned by Accept and Reject if there is no Request to answer.
 var ErrNotAsked = errors.New("iwarp: no Request waits for an answer")
 
-// startupFrames are the start-up frames sent and not yet acknowledged: at most a Request and an Rtr frame, or a Reply.
+// startupFrames are the start-up frames that the peer has not acknowledged: at most a Request and an Rtr frame, or a
+// Reply.
 type startupFrames struct {
 	frames []startupFrame
-	frozen int // number of frozen frames
+	frozen int // number of frames that next has returned
 }
 
 type startupFrame struct {
@@ -68,7 +69,7 @@ func (f *startupFrames) empty() bool { return len(f.frames) == 0 }
 
 func (f *startupFrames) unsent() bool { return f.frozen < len(f.frames) }
 
-// pullStartup gets the frames that the state machine wants to send.
+// pullStartup queues the start-up frames that the MPA state machine has to send.
 func (c *Conn) pullStartup() {
 	for b := c.exchange.Output(); b != nil; b = c.exchange.Output() {
 		c.out.add(c.sndNxt, b)
@@ -76,11 +77,12 @@ func (c *Conn) pullStartup() {
 	}
 }
 
-// startup passes in-order bytes to the state machine, and bytes after its end to the Receiver.
+// startup passes n bytes that arrived in order to the MPA state machine, and those that follow the start-up frames to
+// the Receiver. It returns the number of bytes that were used, placed or held.
 func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	for i := 0; i < len(pieces) && kept < n && c.state == starting; i++ {
 		if c.exchange.Stage() == startup.StageDecide {
-			return kept // the consumer's answer comes first: TCP retransmits this
+			return kept // the consumer must answer first: TCP retransmits these bytes
 		}
 		p := pieces[i][:min(len(pieces[i]), n-kept)]
 		used, err := c.exchange.Input(p)
@@ -112,7 +114,7 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return kept
 }
 
-// afterStartup handles the new stage of the state machine. left is the first byte that it did not process.
+// afterStartup handles the new stage of the state machine, which has processed all bytes before left.
 func (c *Conn) afterStartup(left seq.Num) {
 	c.pullStartup()
 	switch c.exchange.Stage() {
@@ -133,8 +135,8 @@ func (c *Conn) afterStartup(left seq.Num) {
 	}
 }
 
-// refuse ends a start-up that failed with err: silently, after a Reply of our version, or with the Terminate that RFC
-// 6581 requires, as the only FPDU.
+// refuse ends a start-up because the peer's frame is invalid or asks too much. The peer gets nothing, a Reply with our
+// version or, as the only FPDU, the Terminate that RFC 6581 requires.
 func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
 	err := fmt.Errorf("%w: %w", verbs.ErrStartup, cause)
 	t := c.ini.Terminate()
@@ -160,8 +162,8 @@ func (c *Conn) establish(left seq.Num) {
 	c.tr.Wake()
 }
 
-// startFPDUs prepares sender, receiver and queue pair. If the queue pair cannot start, it sends a Terminate with MPA's
-// code to the peer.
+// startFPDUs prepares sender, receiver and queue pair. If the queue pair cannot start, it returns false, and the peer
+// gets a Terminate with the MPA error code.
 func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	p := c.exchange.Params()
 	c.params = p
@@ -216,7 +218,8 @@ func (c *Conn) failStartup(err error) {
 	c.move(refused)
 }
 
-// startupRefused is startupClosed by the peer. hadRequest says that the peer received the Request (RFC 6581, 10).
+// startupRefused sets the error of a start-up that the peer ended. If hadRequest, the peer had received the Request,
+// and Retry may advise another attempt (RFC 6581, 10).
 func (c *Conn) startupRefused(why string, hadRequest bool) {
 	if begun := c.startAt != tick.Never; begun && hadRequest && !c.cfg.Responder {
 		c.setStartupErr(c.ini.PeerClosed(why))

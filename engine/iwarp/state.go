@@ -2,15 +2,16 @@ package iwarp
 
 import "xwarp/tcp/tick"
 
-// A connection has three stacked state machines, each with a table: tcp.Conn (RFC 9293, 3.3.2), Conn here, and rdmap.QP
-// (the RDMAC verbs). The state of Conn determines the meaning of the stream's bytes, and which errors end it:
+// A connection has three state machines, one above the other, each with a table: tcp.Conn (RFC 9293, 3.3.2), Conn here,
+// and rdmap.QP (the RDMAC verbs). The state of Conn determines the meaning of the stream's bytes, and which errors end
+// it:
 //
-//	 start-up frames                  FPDUs              nobody
+//	 start-up frames                  FPDUs              ignored
 //	 starting ----agreed--------> open ----broken, ...--------> ending --ended--> closed
 //	     |'------cannotStart----> terminating --refused, ...----> ^
 //	     '-------refused, peerFIN, disconnect, abort, late--------'
 //
-// Ended leads to closed from every state. Each other variable of the life cycle has one owner:
+// Ended leads to closed from every state. Each other variable of the life cycle is set in one place:
 //
 //	state       move, by the table (and Abandon, if a panic prevents it)
 //	notified    notify: calls made to the Handler, each once and in order
@@ -36,9 +37,9 @@ type event uint8
 
 const (
 	agreed      event = iota // the start-up exchange is done, and the queue pair has started
-	cannotStart              // it is done, the queue pair cannot start, the peer accepts a Terminate (RFC 6581, 9.3)
+	cannotStart              // like agreed, but the queue pair cannot start; the peer supports Terminate (RFC 6581, 9.3)
 	refused                  // an invalid start-up frame, a consumer's reject, or the end of terminating
-	broken                   // an FPDU or its request is invalid
+	broken                   // an invalid FPDU or request, or a local error
 	peerFIN                  // the peer's FIN arrived in order
 	disconnect               // the consumer closes
 	abort                    // the consumer aborts
@@ -78,7 +79,7 @@ var table = [states][events]transition{
 		late:        to(ending, rst),
 		ended:       to(closed, 0),
 	},
-	open: { // peerFIN and disconnect are events of the queue pair; Settle runs their actions
+	open: { // peerFIN and disconnect are events of the queue pair, too; Settle runs its actions
 		broken:    to(ending, release),
 		peerFIN:   to(open, fin),
 		abort:     to(ending, release|rst),
@@ -103,7 +104,8 @@ var table = [states][events]transition{
 	closed: {},
 }
 
-// move performs the table's transition for ev, except fin and rst, which it returns for shut.
+// move makes the table's transition for ev and returns its actions. All but fin and rst have been performed: for these
+// the caller passes the result to shut.
 func (c *Conn) move(ev event) action {
 	t := table[c.state][ev]
 	if !t.ok {
@@ -132,7 +134,7 @@ func (c *Conn) shut(a action, now tick.Time) {
 	}
 }
 
-// notice is the last call made to the Handler, before Closed.
+// notice is the latest notification of the Handler. Closed is not one of them.
 type notice uint8
 
 const (
@@ -142,7 +144,8 @@ const (
 	notifiedDown
 )
 
-// notify reports whether n is due. It returns true once for each n.
+// notify reports whether n is to be passed to the Handler, and records that it was. It returns true at most once for
+// each n, and for notifiedDown only after notifiedUp.
 func (c *Conn) notify(n notice) bool {
 	if c.notified >= n || n == notifiedDown && c.notified != notifiedUp {
 		return false

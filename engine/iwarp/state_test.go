@@ -17,7 +17,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// in returns a side in the given state: an initiator that is starting, otherwise a responder.
+// in returns a side in state s: an initiator if s is starting, otherwise a responder.
 func in(t *testing.T, s state) (d *side) {
 	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
@@ -49,7 +49,7 @@ func in(t *testing.T, s state) (d *side) {
 	return d
 }
 
-// postSend posts a Send of nothing, in a state that permits it.
+// postSend posts an empty Send. In a state that does not permit it, this has no effect.
 func postSend(d *side) { d.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRSend}) }
 
 // TestStates applies every event to a connection in each state. testdata/states.txt has the resulting state, transport

@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// terminateOnly is what MPA serves when the queue pair cannot: a stream of one Terminate (RFC 6581, 9.3). A
-// responder sends it behind the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
+// terminateOnly replaces a queue pair that cannot start: the only ULPDU that it sends is a Terminate (RFC 6581, 9.3). A
+// responder sends it after the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
 type terminateOnly struct {
 	data []byte // of the ULPDU
 	wait bool   // for the peer's first FPDU
@@ -40,7 +40,7 @@ func (t *terminateOnly) LendULPDU(ulpdu.Ref, []byte) (int, []byte) { return 0, n
 // ReleaseULPDU implements mpa.Source.
 func (t *terminateOnly) ReleaseULPDU(ulpdu.Ref) {}
 
-// Place implements mpa.Sink. A segment of the peer counts only as its first FPDU.
+// Place implements mpa.Sink. The contents of the peer's first FPDU are ignored: its arrival permits to send.
 func (t *terminateOnly) Place(*ulpdu.View, bool) *ulpdu.Error {
 	t.wait = false
 	return nil
@@ -52,8 +52,8 @@ func (t *terminateOnly) Silent([]byte, int) bool { return false }
 // Deliver implements mpa.Sink.
 func (t *terminateOnly) Deliver([]byte, int) *ulpdu.Error { return nil }
 
-// startTerminate ends a start-up that failed here. A peer that knows RFC 6581 gets a Terminate with MPA's code.
-// The caller has set why.
+// startTerminate ends a start-up that failed here. A peer that knows RFC 6581 gets a Terminate with MPA's code. The
+// caller has set c.err.
 func (c *Conn) startTerminate(p *startup.Params, left seq.Num, code uint8) {
 	if p.Revision != startup.RevEnhanced {
 		c.failStartup(c.err)
@@ -68,7 +68,8 @@ func (c *Conn) startTerminate(p *startup.Params, left seq.Num, code uint8) {
 	c.endTerminating(nil)
 }
 
-// endTerminating ends the connection once the first FPDU came: err is the Receiver's error for the bytes.
+// endTerminating ends the connection with the Terminate, unless that waits for the peer's first FPDU. If err, the
+// Receiver's error for that FPDU, is not nil, it ends the connection without the Terminate.
 func (c *Conn) endTerminating(err *ulpdu.Error) {
 	if err == nil && c.terminate.wait {
 		return

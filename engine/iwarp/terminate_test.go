@@ -31,11 +31,11 @@ type side struct {
 	Conn
 	qp       rdmap.QP
 	sent     []byte
-	at       seq.Num // of the next bytes
+	at       seq.Num // sequence number of the next bytes to deliver
 	fin, rst bool
 	up       bool
 	closed   error
-	calls    []string // of the Handler
+	calls    []string // methods of the Handler that were called
 }
 
 func (d *side) Wake()                              {}
@@ -106,8 +106,8 @@ func (d *side) receive(t *testing.T, b []byte, n int) {
 	}
 }
 
-// meet runs the start-up of an initiator and a responder, of which one queue pair cannot start, until neither has more
-// to send. change may modify what the initiator sends after its Request.
+// meet runs the start-up of an initiator and a responder until neither has more to send. It delivers the bytes in
+// pieces of at most piece bytes. change may modify what the initiator sends after its Request.
 func meet(t *testing.T, i, r *side, piece int, change func([]byte)) {
 	t.Helper()
 	r.receive(t, i.transmit(), piece)
@@ -134,8 +134,8 @@ func (d *side) describe() string {
 }
 
 // TestLocalFailure: the queue pair of either side fails after MPA's start-up. The peer must get a Terminate as the very
-// first FPDU, if it supports RFC 6581. A responder's waits for the initiator's first FPDU, and is sent only if that is
-// valid.
+// first FPDU, if it supports RFC 6581. The Terminate of a responder waits for the initiator's first FPDU, and is sent
+// only if that FPDU is valid.
 //
 //req:rfc6581-9.3-1 rfc5044-7.1.2-7
 func TestLocalFailure(t *testing.T) {
@@ -143,7 +143,7 @@ func TestLocalFailure(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		cfg    startup.Config
-		damage bool // of the initiator's first FPDU
+		damage bool // damage the initiator's first FPDU
 	}{
 		{name: "markers and CRC", cfg: startup.Config{Markers: true, RTRs: startup.RTRRead}},
 		{name: "CRC", cfg: startup.Config{RTRs: startup.RTRWrite}},
@@ -241,7 +241,7 @@ func TestReplyRefused(t *testing.T) {
 				i.qp.Actions()
 			}
 			request := len(i.transmit())
-			// C, S, revision 2, 4 bytes
+			// flags C and S, revision 2, 4 bytes of private data
 			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...)
 			i.receive(t, reply, len(reply))
 			i.transmit()

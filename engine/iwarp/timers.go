@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// waitFirst starts and stops the timer of a responder for the first FPDU.
+// waitFirst starts and stops a responder's timer for the initiator's first FPDU.
 func (c *Conn) waitFirst(now tick.Time) {
 	switch {
 	case c.state == open && c.qp.State() != rdmap.RTR:
@@ -21,9 +21,9 @@ func (c *Conn) waitFirst(now tick.Time) {
 	c.awaitFirst = false
 }
 
-// waitRest starts and stops the timer for the missing bytes before all received ones. Completing an FPDU now and then
-// does not extend it, so a peer cannot make us hold bytes behind a hole for longer. It does not run while the next FPDU
-// waits for a receive.
+// waitRest starts and stops the timer for bytes that are missing before received ones. It ends when the FPDUs before
+// restTo, the end of the received bytes when it started, are complete. Completing only some of them does not extend it:
+// a peer cannot make us hold bytes behind a hole for longer. It does not run while the next FPDU waits for a receive.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
 	case next == came || c.cfg.FPDUTimeout == tick.Forever || c.rcv.Waiting():
@@ -115,7 +115,7 @@ func (c *Conn) expireRest(now tick.Time) {
 
 func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }
 
-// StageError is the step in which the start-up timed out. It is a verbs.ErrTimeout.
+// StageError is the error of a start-up that timed out in a stage. It wraps verbs.ErrTimeout.
 type StageError struct{ Stage startup.Stage }
 
 func (e *StageError) Error() string {
