@@ -83,7 +83,7 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// TestSilentPeer: one address holds a share of the waiting connections, and is reset beyond that.
+// TestSilentPeer: one address may have only its share of the unconfirmed connections; others are reset.
 func TestSilentPeer(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{})
@@ -122,7 +122,7 @@ func TestHalfOpenShare(t *testing.T) {
 	}
 }
 
-// TestListenerShare: a listener cannot take the places of others.
+// TestListenerShare: a listener resets connections beyond its maximum, which leaves room for other listeners.
 func TestListenerShare(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{Connections: 3, Startup: -1})

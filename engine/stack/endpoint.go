@@ -33,7 +33,7 @@ type Upper interface {
 	Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) (kept int)
 	// Advance reports that everything before to has arrived.
 	Advance(to seq.Num)
-	// Space returns how many bytes may arrive beyond the left edge.
+	// Space returns the window to announce: how many bytes may arrive after those of the last Advance.
 	Space() int
 	// Settle is called before and after each round of transmission.
 	Settle(now tick.Time)
@@ -47,7 +47,7 @@ type Upper interface {
 // CRCUser is an Upper whose frames have a CRC32C. The stack computes it together with the TCP checksum in one pass.
 type CRCUser interface {
 	// WantsCRC reports whether Offer would use the CRC32C of the n bytes at sequence number at, if they are offered
-	// together. Their TCP checksum is not verified yet, so it changes nothing.
+	// together. It must not change any state: their TCP checksum is not verified yet.
 	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
 }
 
@@ -78,7 +78,7 @@ type Endpoint struct {
 	runs   tcp.RunSource // upper, or nil if it is none
 	crc    CRCUser       // upper, or nil if it is none
 	timed  Timed         // upper, or nil if it has no timers
-	rcvEnd seq.Num       // left edge as known to the upper layer
+	rcvEnd seq.Num       // argument of the last Upper.Advance
 
 	// The state of the connection.
 	started   bool // Upper.Start was called
@@ -140,7 +140,7 @@ func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, 
 	return e, nil
 }
 
-// connConfig completes the configuration of a connection of this stack.
+// connConfig returns cfg with the values that this stack adds: the budget, the default of keepalive, and the MTUs.
 func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	c := *cfg
 	c.IPv6 = !t.Remote.Is4()
@@ -252,7 +252,7 @@ func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 // Upper returns the layer set by Connect or the listener.
 func (e *Endpoint) Upper() Upper { return e.upper }
 
-// SetUpper replaces the upper layer of a started connection. The caller tells it the positions in the streams.
+// SetUpper replaces the upper layer of a started connection. The caller passes the positions in both streams to u.
 func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
 func (e *Endpoint) setUpper(u Upper) {
@@ -280,8 +280,8 @@ func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 // Break reports that Upper.Fill cannot write the requested bytes. The connection is reset.
 func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 
-// TakeBack reports, after a panic in Upper.Fill, that the bytes from from on are not available. They were not sent, and
-// TCP forgets them.
+// TakeBack reports, after a panic in Upper.Fill, that the bytes at from and later are not available. They were not
+// sent. TCP gets others in their place from Upper.Next.
 func (e *Endpoint) TakeBack(from seq.Num) { e.conn.TakeBack(from, e.stack.now) }
 
 // receive passes the segment s with the given payload, and its CRC32C if it is known, to TCP and the upper layer.
@@ -290,7 +290,7 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, crc checksum.Known, 
 	if !e.started {
 		e.start(now)
 	}
-	if o.N > 0 && e.started && e.conn.ClearAcked() { // the acknowledged bytes may end the stream
+	if o.N > 0 && e.started && e.conn.ClearAcked() { // first, because the payload may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
 	if o.N > 0 {
@@ -312,8 +312,8 @@ func (e *Endpoint) advance() {
 	}
 }
 
-// offer passes the bytes of o to the upper layer. The first of pieces is at at. crc is not valid unless o is all of
-// pieces.
+// offer passes the bytes of o to the upper layer. pieces begin at sequence number at. crc may be valid only if o has
+// all bytes of pieces.
 func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte, crc checksum.Known) {
 	for _, r := range o.R[:o.N] {
 		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
@@ -358,7 +358,7 @@ func (e *Endpoint) output(now tick.Time) int {
 		e.upper.Settle(now)
 		e.conn.SetRcvSpace(e.upper.Space(), now)
 	}
-	if e.conn.PushWaits() { // check the ring only if it matters: that costs a ping-pong 1 %
+	if e.conn.PushWaits() { // Fetch costs a ping-pong 1 %: call it only if it matters
 		e.conn.AckPushed(now, !e.conn.AnswersPush() && !e.stack.Fetch())
 	}
 	n := 0
@@ -396,7 +396,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 		}
 		e.emit(buf, &s.out)
 		s.filling = false
-		if e.flow != nil && e.flow.out == nil { // SetOut continues
+		if e.flow != nil && e.flow.out == nil { // the SA reached its limit: SetOut continues
 			return n + 1
 		}
 	}
@@ -404,7 +404,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	return n
 }
 
-// emit sends o in a slot.
+// emit builds the frame of o in the slot buf and sends it.
 func (e *Endpoint) emit(buf ring.TxBuf, o *tcp.Out) {
 	s := e.stack
 	if e.flow != nil {
@@ -472,7 +472,7 @@ func (e *Endpoint) events(now tick.Time) {
 		e.upper.Event(ev, now)
 	}
 	if e.peer != nil && e.conn.State() == tcp.TimeWait {
-		e.leave(now) // the rest is up to TCP and the network
+		e.leave(now) // the peer's limits do not count TIME-WAIT
 	}
 	if ev&tcp.Ended != 0 && !e.ended {
 		e.ended = true

@@ -19,8 +19,8 @@ type Defect struct {
 
 func (d *Defect) Error() string { return fmt.Sprintf("internal error: %v", d.Value) }
 
-// setCurrent records the connection being served, which others may read while the worker is stuck. The store costs more
-// than the comparison.
+// setCurrent records the connection being served. Other goroutines may read it while the worker is stuck. The
+// comparison costs less than a store each time.
 func (s *Stack) setCurrent(e *Endpoint) {
 	if s.current.Load() != e {
 		s.storeCurrent(e)
@@ -51,7 +51,7 @@ func (s *Stack) contain(now tick.Time) {
 	s.via = nil
 	s.giveBack()
 	if e != nil && e.recovers(v) {
-		e.conn.Finish(now) // of the segment being received
+		e.conn.Finish(now) // end the segment being received
 		e.advance()
 		s.mark(e)
 		return

@@ -18,7 +18,7 @@ type flawed struct {
 	method string
 	n      int
 	due    tick.Time // 0: never
-	lost   error     // of Abandon
+	lost   error     // argument of Abandon
 }
 
 func (f *flawed) at(method string) {

@@ -18,8 +18,8 @@ type hop struct {
 	known bool
 	err   error       // why the resolver has no current answer, or nil
 	users []*Endpoint // unordered
-	asked tick.Time   // when the resolver was last told that frames may not arrive
-	fresh tick.Time   // when the resolver was last asked for a new user
+	asked tick.Time   // last request of revalidateHop
+	fresh tick.Time   // last request of hopFor
 
 	held []held // waiting until it is resolved
 
@@ -78,8 +78,8 @@ func (i *idleHops) remove(h *hop) {
 	h.idle, h.near = nil, nil
 }
 
-// excess returns a hop to forget before adding one towards dst, or nil: one of dst's network if that has reached its
-// share.
+// excess returns the idle hop to forget before one to dst is added: the oldest of dst's network if that is full, else
+// the oldest of all if the table is full, else nil.
 func (i *idleHops) excess(dst ip.Addr) *hop {
 	if l := i.near[network(dst)]; l != nil && l.Len() >= MaxHopsOfNetwork {
 		return l.Back().Value.(*hop)
@@ -90,7 +90,7 @@ func (i *idleHops) excess(dst ip.Addr) *hop {
 	return nil
 }
 
-// deadline returns when to forget the oldest one.
+// deadline returns when to forget the hop whose last use is the oldest.
 func (i *idleHops) deadline() tick.Time {
 	if last := i.all.Back(); last != nil {
 		return last.Value.(*hop).used.Add(HopIdle)
@@ -98,8 +98,8 @@ func (i *idleHops) deadline() tick.Time {
 	return tick.Never
 }
 
-// hopFor returns the hop to dst, and asks the resolver if it is new. One without connections is reused, and confirmed
-// now and then, because the route may have changed.
+// hopFor returns the hop to dst. It asks the resolver for a new one. An unused one is confirmed, at most once per
+// HopRetry, because the route may have changed.
 func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	h := s.hops[dst]
 	switch {
@@ -143,8 +143,8 @@ func (s *Stack) expireHops(now tick.Time) {
 	}
 }
 
-// answer sends o, a segment without a connection, to t.Remote. It waits until the next hop is resolved. Without room it
-// is dropped; the peer or a timer retransmits.
+// answer sends o, a segment without a connection, to t.Remote. The segment waits until the next hop is resolved. If too
+// many wait, it is dropped; the peer or a timer retransmits.
 func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 	h := s.hopTo(t, now)
 	if h.known {
@@ -168,7 +168,7 @@ func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 // kernel sees none of these segments and would keep a dead address forever.
 func (e *Endpoint) revalidateHop(now tick.Time) {
 	h := e.hop
-	if una := e.conn.SndUna(); una != e.unaAtLastRTO { // the first timeout is only late
+	if una := e.conn.SndUna(); una != e.unaAtLastRTO { // after one timeout, the acknowledgement may only be late
 		e.unaAtLastRTO = una
 		return
 	}
@@ -179,7 +179,8 @@ func (e *Endpoint) revalidateHop(now tick.Time) {
 	e.stack.cfg.Resolver.Request(h.dst)
 }
 
-// setHop moves e to h. Nil removes it but keeps the old one for the next connection.
+// setHop makes h the next hop of e; nil: none. A hop that loses its last connection is kept for a while for the next
+// one.
 func (e *Endpoint) setHop(h *hop, now tick.Time) {
 	s := e.stack
 	if old := e.hop; old != nil {
@@ -224,7 +225,7 @@ func (s *Stack) SetHop(dst ip.Addr, mac [6]byte, err error) {
 	}
 	known := h.known
 	h.mac, h.known = mac, true
-	if known { // no frame waits
+	if known { // no frame waits for a known address
 		return
 	}
 	for i := range h.held {

@@ -12,7 +12,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// host is one stack that listens on port 7 of every address, on a fake kernel.
+// host is one stack on a fake kernel.
 type host struct {
 	t   *testing.T
 	s   *Stack
@@ -72,7 +72,7 @@ func (h *host) give(f []byte) (out [][]byte) {
 	return out
 }
 
-// frame returns a segment in IP and Ethernet, with the given tags.
+// frame returns a segment in an IP packet in an Ethernet frame from mac, with the given tags.
 func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
 	e := ip.Ethernet{Dst: macs[0], Src: mac, Type: ip.TypeIPv4, NVLAN: uint8(len(tags))}
 	copy(e.VLAN[:], tags)
@@ -102,7 +102,7 @@ func synAck(f []byte) bool {
 
 func v4(a, b, c, d byte) ip.Addr { return ip.AddrFrom4([4]byte{a, b, c, d}) }
 
-// tuple is a connection of a peer to port 7 of ours, from the peer's side.
+// tuple returns a connection of peer to port 7 of our host, from the peer's side.
 func tuple(peer ip.Addr, port uint16) tcp.Tuple {
 	return tcp.Tuple{Local: peer, Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
 }
@@ -126,7 +126,7 @@ func issOf(f []byte) seq.Num {
 // flagsOf returns the TCP flags of an IPv4 frame.
 func flagsOf(f []byte) wire.Flags { return wire.Flags(f[ip.EthernetLen+ip.Len4+13]) }
 
-// settle steps until nothing more is due.
+// settle steps until no timer runs.
 func (h *host) settle() (out [][]byte) {
 	for h.s.Deadline() != tick.Never {
 		h.now = h.s.Deadline()

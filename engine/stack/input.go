@@ -162,9 +162,9 @@ func clip(pieces [][]byte, n int) [][]byte {
 }
 
 // segment processes a TCP segment of s.seg.Len bytes including its header. It begins with b and continues in
-// s.pieces[1:frags]; sum is that of its pseudo-header. near is a connection between the same hosts, or nil, and then
-// s.ip is the IP header. Segments of a connection may come from any station: paths can be asymmetric, and routers that
-// share an address (VRRP) and bonds send from several. An off-path station does not know the sequence numbers.
+// s.pieces[1:frags]; sum is the sum of its pseudo-header. near is a connection between the same hosts; if it is nil,
+// s.ip is the IP header. The source MAC address does not matter: paths can be asymmetric, and routers that share an
+// address (VRRP) and bonds send from several. An off-path station does not know the sequence numbers.
 func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tick.Time) {
 	head, err := s.seg.Decode(b)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	pieces := s.pieces[:frags]
 	crc := checksum.Known{}
 	if !s.acceptsPartial(b, sum) {
-		// One pass computes both, and the CRC32C only if it is useful.
+		// One pass computes the checksum and, only if it is useful, the CRC32C.
 		all := wire.Sum(b[:head], sum)
 		if e != nil && e.crc != nil && s.seg.Len > 0 &&
 			e.crc.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
@@ -230,7 +230,7 @@ func (s *Stack) unowned(pieces [][]byte, now tick.Time) {
 	}
 }
 
-// reuse frees a connection in TIME-WAIT if s.seg is a SYN that may reopen it (RFC 6191).
+// reuse ends a connection in TIME-WAIT if s.seg is a SYN that may reopen it (RFC 6191), and reports whether it did.
 func (s *Stack) reuse(e *Endpoint, now tick.Time) bool {
 	if s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
 		return false
@@ -276,9 +276,9 @@ func sumRest(pieces [][]byte, sum uint64, crc *checksum.Known) uint64 {
 	return sum
 }
 
-// acceptsPartial reports whether header h has a checksum of the pseudo-header only and is to be accepted with it, and
-// counts it then. Such a checksum is what a kernel leaves for hardware to complete, and what it writes when it merges
-// segments whose checksums it has verified. A frame that has it was not on a wire if it came through a veth or is
+// acceptsPartial reports whether to accept a segment whose header h has a checksum of the pseudo-header only, and
+// counts it. A kernel leaves such a checksum for hardware to complete, and writes it when it merges segments whose
+// checksums it has verified. The segment is accepted if it was not on a wire: the link is a veth, or the frame is
 // longer than the MTU.
 func (s *Stack) acceptsPartial(h []byte, pseudo uint64) bool {
 	if !isPartial(h, pseudo) ||
@@ -293,7 +293,8 @@ func isPartial(h []byte, pseudo uint64) bool {
 	return binary.BigEndian.Uint16(h[wire.ChecksumAt:]) == wire.Fold(pseudo)
 }
 
-// checkSum reports whether the sum of a segment with header h is right, and counts it otherwise.
+// checkSum reports whether all, the sum of a segment and its pseudo-header, is that of a correct checksum. If not, it
+// counts the drop; h is the header, and pseudo the sum of the pseudo-header.
 func (s *Stack) checkSum(all uint64, h []byte, pseudo uint64) bool {
 	switch {
 	case wire.Right(all):
@@ -306,7 +307,7 @@ func (s *Stack) checkSum(all uint64, h []byte, pseudo uint64) bool {
 	return false
 }
 
-// malformed counts a segment with an invalid header, unless its checksum is wrong.
+// malformed counts a segment with an invalid header. If its checksum is wrong too, it counts only that.
 func (s *Stack) malformed(b []byte, frags int, sum uint64) {
 	if len(b) >= wire.HeaderLen && !s.acceptsPartial(b, sum) {
 		s.pieces[0] = b
@@ -319,7 +320,7 @@ func (s *Stack) malformed(b []byte, frags int, sum uint64) {
 }
 
 // initReply makes f the headers of a segment that no connection sends. Its DSCP is that of the connection or listener
-// that it is about, or the stack's.
+// with the tuple t, if there is one, otherwise the stack's.
 func (s *Stack) initReply(f *template, t *tcp.Tuple) {
 	f.init(&s.cfg, t)
 	if e := s.conns[*t]; e != nil {

@@ -33,9 +33,10 @@ type Flow struct {
 	// Local and Remote are the addresses of the SAs: in transport mode those of the connections, in tunnel mode those
 	// of the outer header.
 	Local, Remote ip.Addr
-	// HideDSCP says that the outer header of a tunnel has DSCP 0, not that of the packet. SetOut's SA decides.
+	// HideDSCP makes the DSCP of a tunnel's outer header 0 instead of that of the packet. The IPsec sets it with
+	// SetOut.
 	HideDSCP bool
-	// Owner is for the IPsec that made the flow.
+	// Owner belongs to the IPsec that made the flow.
 	Owner any
 
 	out    *esp.Out // nil: none, and packets wait; only SetOut changes it
@@ -59,7 +60,7 @@ func (f *Flow) innerMTU(mtu int, v6 bool) int {
 // PlainObserver observes the frames of protected connections as if they were not protected.
 type PlainObserver interface {
 	Watches(segment []byte) bool // reports whether to call Show for a segment
-	// Show is called with a frame, which is valid during the call.
+	// Show is called with a frame, which is valid during the call. sent is false for a received one.
 	Show(frame []byte, sent bool)
 }
 
@@ -117,7 +118,7 @@ func (s *Stack) AddIn(f *Flow, in *esp.In) {
 	s.inbound[saKey{f.Local, in.SPI()}] = inbound{in, f}
 }
 
-// RemoveIn ends this.
+// RemoveIn stops accepting packets of in, which AddIn added.
 func (s *Stack) RemoveIn(f *Flow, in *esp.In) {
 	if k := (saKey{f.Local, in.SPI()}); s.inbound[k].sa == in {
 		delete(s.inbound, k)
@@ -140,7 +141,7 @@ func (s *Stack) hopTo(t *tcp.Tuple, now tick.Time) *hop {
 	return s.hopFor(t.Remote, now)
 }
 
-// ready reports whether packets of f can be sent.
+// ready reports whether packets of f can be sent. If it has no SA, or one that must be replaced, it calls IPsec.Want.
 func (s *Stack) ready(f *Flow) bool {
 	if f == nil {
 		return true
@@ -241,7 +242,7 @@ func (f *Flow) seal(b []byte, frame *template, n int, hops uint8) (size int, err
 	return at + size, err
 }
 
-// nextHeader returns the next header of an IP packet in tunnel mode.
+// nextHeader returns the next header field of ESP for a packet in tunnel mode.
 func nextHeader(v6 bool) uint8 {
 	if v6 {
 		return esp.NextIPv6
@@ -261,7 +262,7 @@ func setPayload(h []byte, proto uint8, n int) {
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h, 0)))
 }
 
-// protect makes the frames that e expects those of its flow.
+// protect sets the flow of e. With a flow, e expects ESP packets between the flow's addresses.
 func (e *Endpoint) protect(f *Flow) {
 	e.flow = f
 	if f != nil {
@@ -280,7 +281,8 @@ func (s *Stack) inputSealed(e *Endpoint, p *ring.Packet, ecn tcp.ECN, now tick.T
 	s.open(s.flat(pieces), e.flow.Local, e.flow.Remote, ecn, near, now)
 }
 
-// open processes the ESP packet b from remote to local. With near, its payload is TCP between near's hosts.
+// open processes the ESP packet b from remote to local. near is a connection between the hosts of the payload. If it is
+// nil, s.ip is the IP header of the packet.
 func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoint,
 	now tick.Time) {
 	spi, ok := esp.PacketSPI(b)
@@ -371,6 +373,7 @@ func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 }
 
 // decapsulate sets s.ip to the IP header of the TCP packet in b and returns the rest. next is the next header of ESP.
+// It returns false if the packet must be dropped.
 func (s *Stack) decapsulate(b []byte, next uint8, outer tcp.ECN) (segment []byte, ecn tcp.ECN,
 	ok bool) {
 	off, err := s.ip.Decode(b)
@@ -381,8 +384,8 @@ func (s *Stack) decapsulate(b []byte, next uint8, outer tcp.ECN) (segment []byte
 	return b[off : off+s.ip.PayloadLen], tcp.ECN(inner), !drop
 }
 
-// permitted reports whether a segment may belong to e, or without e to s.tuple: protected as the policy requires, or
-// otherwise in the clear (RFC 4301, 5.2).
+// permitted reports whether the policy permits the segment being processed for e, or, if e is nil, for s.tuple: it came
+// through an SA of the connection's flow, or in the clear if the connection has no flow (RFC 4301, 5.2).
 func (s *Stack) permitted(e *Endpoint) bool {
 	if e != nil {
 		return e.flow == s.via

@@ -178,7 +178,7 @@ var shapes = []struct {
 	{true, esp.Shape{Mode: esp.Tunnel}, 1374},
 }
 
-// TestProtectedStream loses, repeats and changes 2 % of the frames each, in every mode, with and without a VLAN.
+// TestProtectedStream loses 2 % of the frames, repeats 2 % and changes 2 %, in every mode, with and without a VLAN.
 func TestProtectedStream(t *testing.T) {
 	for i, c := range shapes {
 		t.Run(fmt.Sprintf("%v/inner IPv6 %v/outer IPv6 %v", c.shape.Mode, c.v6, c.shape.OuterV6),
@@ -247,8 +247,8 @@ func (o *observed) Show(frame []byte, sent bool) {
 	}
 }
 
-// TestPlainObserver compares the frames shown before encryption with those shown after decryption: all segments, and
-// the addresses.
+// TestPlainObserver: the frames shown before encryption and those shown after decryption have the same segments and
+// addresses.
 func TestPlainObserver(t *testing.T) {
 	for _, c := range shapes {
 		var seen [2]observed
@@ -475,7 +475,7 @@ func TestSPIOfAnotherAddress(t *testing.T) {
 	continues("after its deletion")
 }
 
-// TestClearFramesAreDropped: an outsider without a key sends segments that would end or open a connection.
+// TestClearFramesAreDropped: segments of an outsider without a key, which would end or open a connection, are dropped.
 func TestClearFramesAreDropped(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	from.idle, to.idle = true, true
@@ -570,7 +570,7 @@ func TestResetsAreProtected(t *testing.T) {
 	}
 }
 
-// TestSAIsForItsHosts: a host with an SA cannot speak for another one.
+// TestSAIsForItsHosts: a host with an SA cannot send segments in the name of another host.
 func TestSAIsForItsHosts(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	from.idle, to.idle = true, true
@@ -720,7 +720,7 @@ func TestTunnelNextHeader(t *testing.T) {
 	}
 }
 
-// TestAuthenticGarbage: a peer with the keys sends data that is not a segment or not a packet.
+// TestAuthenticGarbage: a peer with the keys sends data that is not a segment or not a packet. It is dropped.
 func TestAuthenticGarbage(t *testing.T) {
 	for _, c := range shapes {
 		from, to := &checked{t: t}, &checked{t: t}

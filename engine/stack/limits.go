@@ -7,14 +7,14 @@ const (
 	// MaxBatch is the maximum number of frames received before anything is sent. More would delay acknowledgements;
 	// fewer would cost more system calls.
 	MaxBatch = 64
-	// MaxFramesPerVisit is the maximum number of frames that a connection sends per visit, unless the port prefers
-	// longer runs and the round has room.
+	// MaxFramesPerVisit is the number of frames after which the visit of a connection ends. A block at the end of a
+	// visit may exceed it.
 	MaxFramesPerVisit = 64
-	// MaxFramesPerRound is the maximum number of frames that all connections send before the next batch is received:
+	// MaxFramesPerRound is the number of frames, sent by all connections, after which the next batch is received:
 	// otherwise, with thousands of sending connections, acknowledgements would overflow the receive ring.
 	MaxFramesPerRound = 128
-	// MinBlock is the minimum number of long segments sent as a block, MinBlockShort that of short ones, and MinBlock +
-	// MinBlockBytes / length in between: fewer cost more than they save. Measured on veth: 3 of 8948 bytes, 5 of 1448.
+	// A block has at least MinBlock + MinBlockBytes / length segments of this length; MinBlockShort are always enough.
+	// Fewer cost more as a block than they save. Measured on veth: 3 of 8948 bytes, 5 of 1448.
 	MinBlock      = 3
 	MinBlockShort = 8
 	MinBlockBytes = 4096
@@ -27,8 +27,8 @@ const (
 	// others.
 	MaxAccepted = MaxEndpoints / 2
 	// MaxStartup is the default maximum of connections per listener that the upper layer has not confirmed: those of
-	// peers that stay silent after the handshake. One more ends the oldest, because real ones are confirmed within
-	// moments. Package budget has the shares of peers and networks.
+	// peers that stay silent after the handshake. One more ends the oldest, because legitimate ones are confirmed
+	// within moments. Package budget limits the shares of peers and networks.
 	MaxStartup = 4096
 	// KeepaliveIdle is the default idle time before keepalive probes (RFC 9293, MUST-28: two hours). Without probes,
 	// connections of dead peers would stay forever.
@@ -48,12 +48,12 @@ const (
 	MaxHeldOfHop = 64
 	// HopRetry is the minimum interval between two requests to confirm a next hop.
 	HopRetry = 500 * tick.Millisecond
-	// FlushRetry is the first pause after the kernel accepted only a part, FlushRetryMax the longest one while it
+	// FlushRetry is the first pause after the kernel did not accept all frames, FlushRetryMax the longest one while it
 	// accepts nothing, so that a link that is down does not occupy a CPU.
 	FlushRetry    = 50 * tick.Microsecond
 	FlushRetryMax = 10 * tick.Millisecond
-	// StarvedRounds is the number of rounds without a free slot and a sent frame after which the device counts as
-	// stuck. StarvedRetry is the interval of retries then.
+	// StarvedRounds is the number of consecutive rounds without a free slot or a sent frame after which the device
+	// counts as stuck. StarvedRetry is the interval of retries then.
 	StarvedRounds = 1000
 	StarvedRetry  = tick.Millisecond
 	// closeRounds limits the attempts to send the last RSTs.

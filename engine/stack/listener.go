@@ -39,9 +39,10 @@ type ListenConfig struct {
 	Cookies     tcp.CookieMode
 	// Accept creates the upper layer of a connection whose handshake is complete. An error resets the connection.
 	Accept func(t *tcp.Tuple) (Upper, error)
-	// Refused, if set, is called after a connection was reset because of err: Accept's, or a local one.
+	// Refused, if set, is called after a connection was reset because of err, which Accept returned or which has a
+	// local cause.
 	Refused func(t *tcp.Tuple, err error)
-	// Accepted, if set, is called with the Endpoint.
+	// Accepted, if set, is called with the Endpoint of each accepted connection.
 	Accepted func(e *Endpoint)
 }
 
@@ -137,7 +138,7 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 }
 
 // accept creates the connection whose handshake s.seg completed. The upper layer is created last, so that it need not
-// be notified of earlier errors. The handshake is over in any case.
+// be notified of earlier errors. Even after an error the tcp.Listener no longer has the handshake.
 func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	e, err := l.admit(t, now)
@@ -150,7 +151,7 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		s.forget(e, now)
 		return nil, ErrNoHandshake
 	}
-	if f := e.flow; f != nil { // the listener's configuration applies to all peers
+	if f := e.flow; f != nil { // the listener's MTUs do not account for the protection of this peer
 		mtu := s.cfg.MTU
 		for _, known := range []int{l.cfg.Conn.MTU, l.cfg.Conn.PathMTU} {
 			if known != 0 {

@@ -13,8 +13,7 @@ import (
 type Prefix struct {
 	Addr ip.Addr
 	Bits int
-	// All says that the whole prefix belongs to this host, as with a local route. Bits then count from the beginning of
-	// an IPv4 address.
+	// All means that the whole prefix belongs to this host, as with a local route.
 	All bool
 }
 

@@ -18,7 +18,8 @@ type expect struct {
 	v6          bool
 }
 
-// expectLen is the length of Ethernet with a tag and IPv6, in words; expectLen4 that with IPv4.
+// expectLen is the length of the headers of Ethernet with a tag and IPv6, in bytes, rounded up to words of 8.
+// expectLen4 is that with IPv4.
 const (
 	expectLen  = (ip.EthernetLen + ip.VLANTagLen + ip.Len6 + 7) &^ 7
 	expectLen4 = (ip.EthernetLen + ip.VLANTagLen + ip.Len4 + 7) &^ 7
@@ -56,8 +57,8 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	}
 }
 
-// matches reports whether the frame of n bytes that begins with b has these fields, ends with its datagram, and has a
-// correct IPv4 checksum. It returns the ECN bits.
+// matches reports whether the frame of n bytes that begins with b has the expected fields, ends with its datagram, and
+// has a correct IPv4 checksum. It returns the ECN bits.
 func (x *expect) matches(b []byte, n int) (ecn tcp.ECN, ok bool) {
 	if len(b) < expectLen4 {
 		return 0, false

@@ -17,7 +17,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// taker is a scribe that keeps offered data, and sometimes takes only part of it.
+// taker is a scribe that logs the offered data, and sometimes keeps only a part of it.
 type taker struct {
 	scribe
 	t     *testing.T

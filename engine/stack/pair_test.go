@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// resolver is a Resolver with one answer for all addresses, immediate or on demand.
+// resolver is a Resolver with one answer for all addresses. It answers at once, or, if slow is set, not at all.
 type resolver struct {
 	s        *Stack
 	mac      [6]byte

@@ -94,7 +94,8 @@ func TestVisitIsLimited(t *testing.T) {
 	}
 }
 
-// listening is an endless Upper that checks its earlier notifications when bytes arrive.
+// listening is an endless Upper. When bytes arrive, it checks that Acked was called for their segment's
+// acknowledgement.
 type listening struct {
 	endless
 	t     *testing.T

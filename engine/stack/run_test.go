@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// scribe is an Upper with its own bytes, in records of any length.
+// scribe is an Upper whose bytes depend on their sequence numbers, in records of random length.
 type scribe struct {
 	endless
 	r      *rand.Rand
@@ -65,8 +65,8 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 // inRuns counts the segments that NextRun returned.
 var inRuns int
 
-// trace returns all frames between two stacks, which change alters, while both write and frames are lost. space is the
-// size of each window in bytes.
+// trace returns all frames between two stacks that write data while frames are lost. change alters each stack before.
+// space is the size of each window in bytes.
 func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames [][]byte) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true,

@@ -20,8 +20,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Resolver finds the MAC address of the next hop to dst. The answer, now or later, and each change until Forget, is a
-// call of Stack.SetHop on the thread that owns the Stack. The methods do not block.
+// Resolver finds the MAC address of the next hop to dst. It answers a Request, now or later, by calling Stack.SetHop on
+// the thread that owns the Stack, and again after each change until Forget. The methods do not block.
 type Resolver interface {
 	Request(dst ip.Addr)
 	Forget(dst ip.Addr)
@@ -40,7 +40,8 @@ type Config struct {
 	MAC  [6]byte
 	MTU  int    // of the link, in bytes of an IP packet
 	VLAN uint16 // VLAN identifier; 0: untagged
-	// TOS is the DSCP, in the upper six bits, of packets whose connection or listener has no other.
+	// TOS is the DSCP, in the upper six bits, of connections that this host opens, until Endpoint.SetTOS, and of
+	// answers without connection or listener. ListenConfig.TOS applies to all others.
 	TOS uint8
 	// HopLimit is the TTL or hop limit of packets. Zero means DefaultHopLimit.
 	HopLimit uint8
@@ -48,11 +49,12 @@ type Config struct {
 	Steering Steering
 	IPsec    IPsec         // nil: no connection is protected
 	Plain    PlainObserver // nil: no observer
-	Peers    *budget.Peers // for all stacks of a device; nil: own limits with defaults
+	Peers    *budget.Peers // limits of peers for all stacks of a device; nil: own ones, with the defaults
 	Secret   [16]byte      // random key of ISNs, timestamp offsets and SYN cookies
 	Seed     uint64        // random seed of the challenge ACK budget
-	// Stray, if set, is called with segments that have no connection here, because they may belong to another worker.
-	// It returns true if it took the segment. With RSS the device chooses the queue of a frame.
+	// Stray, if set, is called with segments, ICMP errors and ESP packets for which this stack has no connection or SA.
+	// They may belong to another worker, because with RSS the device chooses the queue of a frame. It returns true if
+	// it took x.
 	Stray func(x *Stray) bool
 	// Veth says that the link is a veth: no frame was on a wire, so all may have a TCP checksum of the pseudo-header
 	// only. On other links only frames longer than the MTU may.
@@ -69,7 +71,7 @@ type Stack struct {
 
 	// Connections, listeners and their timers.
 	conns      map[tcp.Tuple]*Endpoint
-	last       *Endpoint   // last one found: segments come in runs
+	last       *Endpoint   // connection of the last segment: segments come in runs
 	begun      uint64      // number of connections so far
 	forgetting []*Endpoint // ended, to be forgotten after the callbacks
 	timers     timers
@@ -85,8 +87,8 @@ type Stack struct {
 
 	// IPsec.
 	inbound  map[saKey]inbound
-	outbound map[saKey]*Flow // the flows that send
-	via      *Flow           // of the segment being processed; nil: not protected
+	outbound map[saKey]*Flow // the flows by their sending SA
+	via      *Flow           // flow whose SA decrypted the segment being processed; nil: it was not protected
 
 	// Receiving: the batch, and the frame and segment being processed.
 	batch    [MaxBatch]ring.Packet
@@ -159,15 +161,15 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// Step receives one batch, runs due timers and transmits ready segments. It reports whether anything happened. If not,
-// nothing will until the port is readable or Deadline.
+// Step receives one batch, runs due timers and transmits ready segments. It reports whether it did anything. If not, it
+// need not be called again until the port is readable or Deadline has come.
 func (s *Stack) Step(now tick.Time) bool {
 	worked := s.Receive(now)
 	return s.Transmit(now) || worked
 }
 
-// Fetch fetches a batch of frames from the port for Receive and reports whether there is one. It needs no time, so a
-// spinning caller reads its clock only if frames arrived.
+// Fetch fetches a batch of frames from the port for Receive and reports whether there is one. A caller that spins need
+// not read its clock before Fetch returns true.
 func (s *Stack) Fetch() bool {
 	if s.fetched == 0 {
 		s.fetched = s.port.Recv(s.batch[:])
@@ -216,7 +218,7 @@ func (s *Stack) Quiet() bool {
 		len(s.forgetting) == 0 && s.flush.at == tick.Never
 }
 
-// Transmit is the second half of Step. Work that nobody waits for follows after the frames have been sent.
+// Transmit is the second half of Step. It defers work that the peer does not wait for until the frames have been sent.
 func (s *Stack) Transmit(now tick.Time) bool {
 	s.now = now
 	worked := s.expire(now)
@@ -245,8 +247,9 @@ func (s *Stack) Deadline() tick.Time {
 	return d
 }
 
-// Blocked reports whether Step has more to do at once: frames wait to be received, for room in the transmit ring, or
-// for their turn. While the kernel accepts nothing, as when the link is down, frames to send wait for Deadline.
+// Blocked reports whether Step must be called again at once: received frames wait, or connections wait for their turn
+// or for room in the transmit ring. While the kernel accepts nothing, as when the link is down, sending waits for
+// Deadline.
 func (s *Stack) Blocked() bool {
 	return s.fetched > 0 || s.dirty.Len() > 0 && !(s.starved && s.flush.at != tick.Never)
 }
@@ -304,12 +307,13 @@ type Class = fair.Class[*Endpoint]
 // round is one round of transmission.
 type round struct {
 	visits  int         // visits left: initially the number of waiting connections
-	visited []*Endpoint // in order of their visits; visited[:tidied] are done
+	visited []*Endpoint // in order of their visits; visited[:tidied] have been tidied
 	tidied  int
 	sent    int
 }
 
-// transmit visits the endpoints that want to send, with limits for each and for all, and kicks the port.
+// transmit visits the connections that want to send, with limits for each and for all, and flushes the port. It reports
+// whether frames were sent.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
 	*r = round{visits: s.dirty.Len(), visited: r.visited[:0]}
@@ -325,7 +329,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
-		// A polling NIC driver does not report frames that it leaves in the transmit ring.
+		// A polling NIC driver may leave frames in the transmit ring without reporting it: flush again later.
 		s.flush = flush{now.Add(StarvedRetry), StarvedRetry}
 	}
 	for i, e := range s.forgetting {
@@ -357,7 +361,8 @@ func (s *Stack) visit(now tick.Time) bool {
 	return true
 }
 
-// tidy does the deferred work of connections after the frames have been sent, and reports whether it is complete.
+// tidy does the deferred work of connections after the frames have been sent. Like visit, it returns false after a
+// panic.
 func (s *Stack) tidy(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
@@ -370,7 +375,7 @@ func (s *Stack) tidy(now tick.Time) bool {
 	return true
 }
 
-// flush says when to offer frames again that the kernel did not accept.
+// flush is when to flush the port again, because the kernel did not accept all frames.
 type flush struct {
 	at    tick.Time // Never: all frames were accepted
 	pause tick.Duration
@@ -403,8 +408,8 @@ func (s *Stack) Endpoints(f func(*Endpoint)) {
 	}
 }
 
-// byAge returns the connections for which want returns true, in order of creation, so that the same calls give the same
-// frames.
+// byAge returns the connections for which want returns true, in order of creation: a fixed order makes test runs
+// repeatable.
 func (s *Stack) byAge(want func(e *Endpoint) bool) []*Endpoint {
 	var v []*Endpoint
 	for _, e := range s.conns {

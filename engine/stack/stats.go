@@ -18,7 +18,7 @@ type Stats struct {
 	DropSource   uint64 // invalid source: multicast, broadcast, loopback, reserved, or this host
 	DropNotLocal uint64 // to an address that this host does not have, without a connection
 	DropVLAN     uint64 // another VLAN than the stack's
-	DropICMP     uint64 // ICMP errors for connections of others
+	DropICMP     uint64 // ICMP errors without a connection here
 	// invalid fragments and abandoned datagrams: overlapping, too long, too many, too late, or a mix of CE and not
 	// ECN-capable
 	DropFragments uint64
@@ -29,14 +29,14 @@ type Stats struct {
 	HalfOpenTimeouts uint64 // half-open connections that timed out
 	DropNoSA         uint64 // ESP without an SA
 	DropESP          uint64 // forged, replayed or damaged ESP
-	DropPolicy       uint64 // segments in the clear that must be protected, or protected by an SA of others
+	DropPolicy       uint64 // segments not protected as the policy requires, and ESP without a TCP segment
 	NoSA             uint64 // times that no SA to send with was available
 	Fragments        uint64 // IP fragments received
 	Reassembled      uint64 // packets reassembled from them
 	ICMP             uint64 // ICMP errors for connections of the stack
 	Resets           uint64 // RSTs sent for segments without a connection
 	HandedOver       uint64 // passed to the worker of the connection
-	DropBacklog      uint64 // for another worker whose backlog was full
+	DropBacklog      uint64 // frames for another worker whose backlog was full
 	Panics           uint64 // panics (bugs), each of which ended a connection
 	NoSlot           uint64 // times that the transmit ring was full
 	NoHop            uint64 // times that the next hop was not resolved yet

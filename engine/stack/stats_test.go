@@ -18,7 +18,7 @@ func TestIgnoredIsCounted(t *testing.T) {
 		tu.LocalPort = port
 		return frame(macs[1], tu, wire.Header{Flags: f, Seq: 1000})
 	}
-	const more, marked = 1 << 13, 1 << 14 // of the fragment field; the second is for this test only: CE
+	const more, marked = 1 << 13, 1 << 14 // of the fragment field; packet replaces marked by CE
 	packet := func(proto uint8, payload []byte, frag uint16) []byte {
 		e := ip.Ethernet{Dst: macs[0], Src: macs[1], Type: ip.TypeIPv4}
 		x := ip.Header{Src: peer, Dst: own, Proto: proto, TTL: 64, PayloadLen: len(payload),

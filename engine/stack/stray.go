@@ -69,7 +69,7 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 		return
 	}
 	s.seg, s.tuple = x.Segment, x.Tuple
-	if s.flowOf(&s.tuple) != nil { // it was not protected
+	if s.flowOf(&s.tuple) != nil { // a segment handed over was not protected
 		s.stats.DropPolicy++
 		return
 	}
@@ -91,7 +91,7 @@ func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 		return s.sealedTooBig(e, now)
 	}
 	c := s.conns[*t]
-	if c == nil || c.flow != nil { // none of its segments was on the network to be quoted
+	if c == nil || c.flow != nil { // segments of a protected connection are never quoted
 		return false
 	}
 	s.stats.ICMP++

@@ -18,9 +18,9 @@ type fickle struct {
 	e     *Endpoint
 	n     int
 	at    seq.Num // of the current Fill
-	from  seq.Num // what was taken back
+	from  seq.Num // start of the bytes taken back
 	says  byte
-	fresh int // bytes that Next returns from then on
+	fresh int // bytes that Next returns after the panic
 }
 
 func (f *fickle) Attach(e *Endpoint) { f.e = e }

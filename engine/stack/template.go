@@ -15,8 +15,9 @@ const DefaultHopLimit = 64
 // maxHeader is the maximum header length of a frame of a run: Ethernet with a tag, IPv6, and TCP with timestamps.
 const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wire.TimestampsLen
 
-// template is the headers of a connection's frames, ready but for what differs from frame to frame: within a run of
-// segments sequence number, flags, checksum and, in the last, length; everywhere else all of TCP's.
+// template has the headers of a connection's frames without the fields that differ between frames. Within a run of
+// segments these are sequence number, flags and checksum, and in the last segment the length. In other frames they are
+// the TCP header and the fields that setIP writes.
 //
 //	| Ethernet 14 or 18 | IPv4 20 or IPv6 40 | TCP 20..60 | payload
 type template struct {
@@ -28,7 +29,7 @@ type template struct {
 	sum   uint64 // of addresses and protocol, for the TCP checksum
 	ipSum uint64 // of the IPv4 header without length, TOS and checksum, in 32 bits
 
-	end    int    // length of hdr in a run; 0: none
+	end    int    // length of the headers of the current run; 0: no run
 	size   int    // payload bytes for which hdr is valid
 	tcpSum uint64 // of hdr's TCP header and pseudo-header, in 32 bits, without sequence number and flags
 	runSum uint64 // the same without length
@@ -90,13 +91,13 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	*(*[6]byte)(b) = mac
 	at := f.n + o.Header.Put(b[f.n:])
 	f.setIP(b, o.ECN, at-f.n+o.Payload.Len())
-	if o.Run != tcp.RunNone && o.Flags&wire.PSH == 0 && at <= maxHeader { // more will follow
+	if o.Run != tcp.RunNone && o.Flags&wire.PSH == 0 && at <= maxHeader { // more segments of the run will follow
 		f.startFrame(b, at, o.Payload.Len())
 	}
 	return at
 }
 
-// setIP writes the fields of an IP header that depend on the segment's n bytes.
+// setIP writes the fields of an IP header that depend on the ECN bits and on the length n of the segment.
 func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	h := (*[ip.Len4]byte)(b[f.ipAt:])
 	tos := f.tos | byte(ecn)
@@ -113,7 +114,7 @@ func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(tos)<<8+uint64(v)))
 }
 
-// startFrame makes the headers of the segment in b, whose payload of size bytes is at offset at, those of a run.
+// startFrame starts a run with the headers of the segment in b, whose payload of size bytes is at offset at.
 func (f *template) startFrame(b []byte, at, size int) {
 	f.end, f.size = at, size
 	copy(f.hdr[:], b[:at])
@@ -125,7 +126,7 @@ func (f *template) startFrame(b []byte, at, size int) {
 	f.tcpSum = narrow(addLength(f.runSum, len(t)+size))
 }
 
-// nextFrame is build for a segment of a run.
+// nextFrame is build for a segment that continues a run.
 func (f *template) nextFrame(b []byte, o *tcp.Out) int {
 	if n := o.Payload.Len(); n != f.size {
 		f.size = n
@@ -141,8 +142,8 @@ func (f *template) nextFrame(b []byte, o *tcp.Out) int {
 	return f.end
 }
 
-// finish sets the TCP checksum, once o's payload follows the headers, which end at at. sum is the payload's. It returns
-// the length of the frame.
+// finish writes the TCP checksum of the frame in b, whose headers end at offset at, where o's payload begins. sum is
+// the sum of the payload. It returns the length of the frame.
 func (f *template) finish(b []byte, at int, o *tcp.Out, sum uint64) int {
 	end := at + o.Payload.Len()
 	if f.end > 0 {

@@ -119,7 +119,7 @@ func TestDSCP(t *testing.T) {
 	}
 }
 
-// newTOSPair is newPairWith with classes.
+// newTOSPair is newPairWith with DSCPs: own is the connection's, listens the listener's, and stacks are the stacks'.
 func newTOSPair(t *testing.T, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper, own,
 	listens uint8,
 	stacks [2]uint8, watch func(int, []byte) bool) *pair {
@@ -128,7 +128,7 @@ func newTOSPair(t *testing.T, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upp
 	p := newPairWith(t, v6, cfg, old, func(i int, c *Config) {
 		c.VLAN, c.TOS, c.HopLimit = vlan, stacks[i]<<2, [2]uint8{9, 0}[i]
 	})
-	p.e.Abort(p.now) // of the stack's class; another connection follows
+	p.e.Abort(p.now) // its DSCP is the stack's; another connection follows
 	for range 8 {
 		p.turn()
 	}

@@ -17,7 +17,8 @@ func (s *Stack) count(e *Endpoint) {
 	s.totals.Add(&e.counted, &n)
 }
 
-// Totals returns the sums of all connections' counters: of ended ones, and of others as of Count.
+// Totals returns the sums of all connections' counters. Those of a connection that has not ended are as of its last
+// Count.
 func (s *Stack) Totals() tcp.AllCounters { return s.totals.Total() }
 
 // Listened returns the sums of all listeners' counters, including closed ones.
