@@ -37,7 +37,7 @@ type event uint8
 
 const (
 	agreed      event = iota // the start-up exchange is done, and the queue pair has started
-	cannotStart              // like agreed, but the queue pair cannot start; the peer supports Terminate (RFC 6581, 9.3)
+	cannotStart              // like agreed, but the queue pair cannot start; the peer supports Terminate (RFC 6581)
 	refused                  // an invalid start-up frame, a consumer's reject, or the end of terminating
 	broken                   // an invalid FPDU or request, or a local error
 	peerFIN                  // the peer's FIN arrived in order
