@@ -49,7 +49,7 @@ func (b Base) IsClosed() bool { return b.dev.isClosed() }
 // IsFinal reports whether the device has its final totals: the workers have ended.
 func (b Base) IsFinal() bool { return b.dev.final.Load() != nil }
 
-// AddListener registers l, so that Close of the device closes it. It closes l and fails on a closed device.
+// AddListener registers l, so that Close of the device closes it. On a closed device it closes l and fails.
 func (b Base) AddListener(l interface{ Close() error }) error { return b.dev.addListener(l) }
 
 // RemoveListener undoes AddListener when l is closed.
@@ -58,7 +58,7 @@ func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.removeListene
 // WatchLoop runs the watchdog of the workers until the device is closed.
 func (b Base) WatchLoop() { b.dev.watchLoop() }
 
-// IWARPConfig returns the configuration of the iwarp.Conn of c on s. With reliable, the bytes below arrive in order.
+// IWARPConfig returns the configuration of the iwarp.Conn of c on s. reliable is iwarp.Config.Reliable.
 func (b Base) IWARPConfig(c *Conn, s *Shard, reliable bool) iwarp.Config {
 	return b.dev.iwarpConfig(c, s, reliable)
 }

@@ -73,7 +73,7 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// asleep is the worker of a shard that runs when the test requests it.
+// asleep is a worker that never runs by itself: the test runs its shard.
 type asleep struct{}
 
 func (*asleep) Wake()           {}
@@ -87,7 +87,7 @@ func TestDoorbellFollows(t *testing.T) {
 		d.addShard(NewShard(&asleep{}))
 	}
 	from, to := d.shards[0], d.shards[1]
-	q := &QP{dev: d, iw: &iwarp.Conn{}} // which must not be woken
+	q := &QP{dev: d, iw: &iwarp.Conn{}} // its iwarp.Conn must not be woken
 	q.doorbell.Target = qpDoorbell{q}
 	q.life.Store(uint32(lifeAttached))
 	for _, owner := range []*Shard{nil, to} {

@@ -49,8 +49,8 @@ type Carrier interface {
 	panicTarget
 	Transport() string       // verbs.Transport.Name
 	TCPInfo() *verbs.TCPInfo // nil for a socket
-	// OnEstablished is called when MPA's start-up is done. The peer's charge is then that of an established connection,
-	// and the connection has its turns in the share s of its owner.
+	// OnEstablished is called when MPA's start-up is done. The peer is then charged for an established connection. From
+	// then on the connection takes its turns in s, the share of its owner.
 	OnEstablished(s *Share)
 	// Obstacle returns what keeps segments from being sent, or nil.
 	Obstacle() error
@@ -200,7 +200,7 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 	c.rejected = s.Reject(startup.Answer{}) == nil
 }
 
-// Logger is implemented by the UserData of a queue pair whose owner the log names.
+// Logger may be implemented by the UserData of a queue pair. Log lines about its connection then go to this Logger.
 type Logger interface{ Logger() *slog.Logger }
 
 // log returns the log for lines about the connection.
@@ -275,7 +275,7 @@ func (c *Conn) Release() {
 	c.Port.Close()
 }
 
-// IsActive reports whether c belongs to a queue pair.
+// IsActive reports whether c has a queue pair.
 func (c *Conn) IsActive() bool { return c.qp != nil }
 
 // Unbind takes c from the worker of s before it is established. It runs on that worker.

@@ -17,7 +17,7 @@ type CQ struct {
 	dev      *Device // nil for a sink
 	overrun  atomic.Bool
 	closed   atomic.Bool
-	users    atomic.Int32 // sides of queue pairs
+	users    atomic.Int32 // queue pairs; one that uses c for sends and receives counts twice
 	armed    atomic.Bool
 	changed  chan struct{}
 	wakeFunc func() // the method value wake, made once
@@ -55,7 +55,7 @@ type Sink func(v *verbs.Completion, on *Shard) (kept bool)
 
 // NewSinkCQ returns a completion queue that passes each completion to sink instead of keeping it for Poll.
 func NewSinkCQ(sink Sink) *CQ {
-	c, _ := newCQ(1) // a depth of one is always right
+	c, _ := newCQ(1) // no error: a depth of one is valid
 	c.sink = sink
 	return c
 }
@@ -92,7 +92,7 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 }
 
 func (c *CQ) pop(dst []verbs.Completion) (n int) {
-	ring := c.fifo.Load() // before old: when this fifo is the new one, Resize has stored old already
+	ring := c.fifo.Load() // loaded before old: if it is the new fifo, Resize has stored the former one in old
 	if c.old.Load() != nil {
 		if n = c.popOld(dst); c.old.Load() != nil {
 			return n

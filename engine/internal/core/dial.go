@@ -22,7 +22,7 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	if err == nil && d.isClosed() {
 		err = verbs.ErrClosed
 	}
-	if err == nil && cfg.DSCP != 0 && !q.hasReached(lifeAttached) { // otherwise dial fails
+	if err == nil && cfg.DSCP != 0 && !q.hasReached(lifeAttached) { // if it is attached, dial fails
 		err = q.SetDSCP(cfg.DSCP)
 	}
 	if err == nil {
@@ -60,8 +60,8 @@ func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 	})
 }
 
-// dialCharged charges the peer for the connection that connect makes, with the MPA options that the peer is known to
-// accept.
+// dialCharged calls connect with the MPA options that the peer is known to accept, and charges the peer for the
+// connection.
 func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig,
 	connect func(*verbs.MPAConfig) error) error {
 	m, err := d.mpaConfig(cfg.MPA, remote.Addr())
@@ -84,7 +84,7 @@ func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig
 // dialWithRetries dials, and retries without the MPA options that the peer refused.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
-	guess := startup.RetryNone // the option that a rejection may have been about
+	guess := startup.RetryNone // option that the peer may have rejected
 	begin, wasClosed := time.Now(), false
 	at := *cfg
 	if at.Local.Addr().IsValid() && at.Local.Port() == 0 && ports.IsEphemeral(at.TryPort) {
@@ -128,7 +128,7 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 			return err
 		}
 		if errors.Is(err, verbs.ErrRejected) {
-			guess = c.retry // its consumer may have rejected: the next attempt shows it
+			guess = c.retry // perhaps the peer's consumer rejected: learn only if the next attempt succeeds
 		} else {
 			d.fallbacks.learn(remote, c.retry, Now())
 		}
@@ -172,10 +172,10 @@ func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cf
 	return c, c.await(ctx)
 }
 
-// MaxPorts is the maximum number of free ports that an active open tries. A port cannot be used while it has a
-// connection to the same peer in TIME-WAIT, which does not occupy the port in the kernel. The kernel picks ports at
-// random, with repeats. If one of 16 ports is free, 64 tries fail for 1.6 % of the dials, and 256 for less than one in
-// ten million.
+// MaxPorts is the maximum number of ports that an active open tries. A port cannot be used while it has a connection to
+// the same peer in TIME-WAIT, which does not occupy the port in the kernel. The kernel picks ports at random, with
+// repeats. If one port in 16 can be used, 64 tries fail for 1.6 % of the dials, and 256 for less than one in ten
+// million.
 const MaxPorts = 256
 
 // TryAnotherPort reports whether a failed active open may succeed from another port.

@@ -7,9 +7,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// fifo is a bounded queue for any number of producers and consumers. Push and Pop never block and
-// never allocate. The turn number of a slot says who may use it: it is pos when the slot is free for the
-// producer of that position, and pos+1 when it is filled for its consumer.
+// fifo is a bounded queue for any number of producers and consumers. Push and Pop never block and never allocate.
+// Positions grow without end; position pos uses slot pos modulo the number of slots. The turn of that slot is pos while
+// it is free for the producer of the position, and pos+1 while it is filled for its consumer.
 type fifo[T any] struct {
 	mask  uint64
 	slots []fifoSlot[T]
@@ -48,7 +48,7 @@ func (r *fifo[T]) Len() int {
 	return int(r.tail.Load() - head)
 }
 
-// Push adds *v and reports false when r is full.
+// Push adds *v. It returns false if r is full.
 func (r *fifo[T]) Push(v *T) bool {
 	pos := r.tail.Load()
 	for {
@@ -69,7 +69,7 @@ func (r *fifo[T]) Push(v *T) bool {
 	}
 }
 
-// Pop moves the oldest element into *v and reports false when r is empty.
+// Pop moves the oldest element into *v. It returns false if r is empty.
 func (r *fifo[T]) Pop(v *T) bool {
 	pos := r.head.Load()
 	for {

@@ -19,7 +19,8 @@ import (
 // panicTarget is a connection that ends if a panic happens while it is served.
 type panicTarget interface{ EndAfterPanic(why error) }
 
-// ContainPanic is for guard.Recover around one posted function or doorbell. It ends Current.
+// ContainPanic handles v, the value of a panic in one posted function or doorbell: it ends s.Current and reports the
+// defect. It is an argument of guard.Recover. A shard without a device panics again.
 func (s *Shard) ContainPanic(v any) {
 	if s.dev == nil {
 		panic(v)

@@ -8,7 +8,8 @@ import (
 	"xwarp/tcp"
 )
 
-// Leftovers lists the objects that the workers of a device and its peers' charges still hold, for tests; "" for none.
+// Leftovers lists, for tests, the objects that the workers of a device still hold, and the peers that are still
+// charged. It returns "" if there are none.
 func Leftovers(d *Device) string {
 	var left []string
 	note := func(what string, n int) {
@@ -43,5 +44,5 @@ func Leftovers(d *Device) string {
 	return strings.Join(left, ", ")
 }
 
-// Below returns the protocol of a queue pair and the carrier of its last connection, for tests. Its worker owns both.
+// Below returns the rdmap.QP of a queue pair and the carrier of its last connection, for tests. Its worker owns both.
 func Below(q *QP) (*rdmap.QP, Carrier) { return &q.rdma, q.conn.Load().carrier }

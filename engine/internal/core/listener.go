@@ -16,7 +16,7 @@ import (
 // Listener is verbs.Listener of the engine.
 type Listener struct {
 	dev      *Device
-	mpa      *verbs.MPAConfig // of its connections; nil: what the device asks
+	mpa      *verbs.MPAConfig // of its connections; nil: the device's
 	dscp     int              // as verbs.ListenConfig.DSCP
 	At       netip.AddrPort   // the address that Listen was called with, then the real one
 	requests chan *verbs.ConnRequest
@@ -103,7 +103,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// deliver sends a request to Accept. It is counted in waiting already.
+// deliver sends a request to Accept. The caller has counted it in waiting.
 func (l *Listener) deliver(r *verbs.ConnRequest) {
 	l.requests <- r
 	if isClosed(l.closed) { // Close may have drained the channel before

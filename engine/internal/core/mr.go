@@ -18,7 +18,7 @@ type MR struct {
 	mem []byte
 	at  verbs.RemoteMR
 
-	turn atomic.Uint64 // see ddp.Attr
+	turn atomic.Uint64 // see ddp.Attr.Invalidations
 
 	failing  sync.Once
 	failed   chan struct{}
@@ -26,7 +26,7 @@ type MR struct {
 	err      error
 }
 
-// RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
+// RegMR implements verbs.PD. The TO of the first byte is 0.
 func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	m, err := p.RegMRIOVA(mem, 0, access)
 	if err != nil {

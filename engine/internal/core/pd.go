@@ -25,7 +25,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	return pd, nil
 }
 
-// NewPD is AllocPD, as NewQP is CreateQP.
+// NewPD is AllocPD for callers that need a *PD.
 func (d *Device) NewPD() (*PD, error) {
 	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.shards))}
 	err := d.onEach(func(s *Shard) error {

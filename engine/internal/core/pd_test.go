@@ -125,7 +125,7 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 	if c := place(1, 1); c != ddp.CauseSTag {
 		t.Errorf("the second peer still writes: %v", c)
 	}
-	bind(1, 0, 0) // to nothing
+	bind(1, 0, 0) // a length of 0 unbinds it
 	if c := place(0, 2); c != ddp.CauseSTag {
 		t.Errorf("a Write through an unbound window: %v", c)
 	}

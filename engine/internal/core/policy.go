@@ -16,8 +16,8 @@ import (
 // block.
 type Policy func(remote netip.Addr) (m verbs.MPAConfig, allowed bool)
 
-// Override returns the configuration to use when a connection or its listener asks for own and the policy for policy.
-// It is called on workers and must not block.
+// Override returns the configuration to use if a connection or its listener has own, and the policy for the peer is
+// policy. It is called on workers and must not block.
 type Override func(policy, own verbs.MPAConfig) verbs.MPAConfig
 
 // PeerDenied wraps the error of a peer that has reached its limits in ErrPeerDenied. It returns nil for nil.

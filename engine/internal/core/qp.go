@@ -19,7 +19,7 @@ import (
 
 // QP is verbs.QP of the engine.
 type QP struct {
-	cfg  verbs.QPConfig // complete
+	cfg  verbs.QPConfig // with the defaults filled in
 	dev  *Device
 	pd   *PD
 	send *CQ
@@ -50,7 +50,7 @@ type QP struct {
 	rdma    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // the part that the shard's sums contain
 	iw      *iwarp.Conn
-	share   *Share // on that shard; nil: none
+	share   *Share // of its owner, on shard; nil: none
 	overran bool
 	comp    verbs.Completion // used by Complete: a local variable would be allocated, since a sink gets its address
 
@@ -74,7 +74,7 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 	return q, nil
 }
 
-// NewQP is CreateQP for callers that need the methods of a QP that package verbs has not.
+// NewQP is CreateQP for callers that need methods of QP that verbs.QP does not have.
 func (d *Device) NewQP(cfg verbs.QPConfig) (*QP, error) {
 	q, err := d.createQP(cfg)
 	return q, verbs.Wrap("ibv_create_qp", err)
@@ -102,7 +102,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 		q.reached[s] = make(chan struct{})
 	}
 	q.ird, q.ord = q.cfg.IRD, q.cfg.ORD
-	core := q.coreConfig(d.shards[0]) // of any shard: bind uses that of the connection
+	core := q.coreConfig(d.shards[0]) // of any shard, to check it: bind uses that of the connection
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (q *QP) Allow(access verbs.Access) error {
 	}
 	denied := verbs.RemoteRights &^ access
 	q.denied.Store(uint32(denied))
-	if c := q.conn.Load(); c != nil { // else bind sees it
+	if c := q.conn.Load(); c != nil { // otherwise bind applies it
 		return c.call(func() { q.rdma.Deny(denied) })
 	}
 	return nil
@@ -142,7 +142,7 @@ func (q *QP) SetDSCP(dscp int) error {
 		return verbs.Wrap("ibv_modify_qp", err)
 	}
 	q.dscp.Store(int32(dscp))
-	if c := q.conn.Load(); c != nil { // else the connection begins with it
+	if c := q.conn.Load(); c != nil { // otherwise the connection begins with it
 		return c.call(func() { c.carrier.SetTOS(c.TOS()) })
 	}
 	return nil
@@ -202,7 +202,7 @@ func (q *QP) coreConfig(s *Shard) rdmap.Config {
 // UsePrivate gives q the behaviour of InfiniBand's reliable connections, if the peer's private data is peerAgrees: Send
 // with immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
 // rdmap/private.go). A message without a receive waits until one is posted, instead of ending the connection. Later
-// messages wait as well, except that memory is placed.
+// messages wait as well; only tagged data, such as that of RDMA Writes, is placed meanwhile.
 //
 // rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when one of its messages waits. onWaits is called on the worker
 // when the peer reports that a message of q begins or ends waiting for a receive, with the peer's timer. UsePrivate
@@ -216,7 +216,8 @@ func (q *QP) UsePrivate(peerAgrees string, rnrTimer uint8, onWaits func(waits bo
 // has a connection.
 func (q *QP) WaitForReceives() { q.waits = true }
 
-// starved is rdmap.Config.Starved. A receive that is posted to q rings its doorbell anyway.
+// starved is rdmap.Config.Starved. Only a shared receive queue must record q: a receive that is posted to q itself
+// rings q's doorbell.
 func (q *QP) starved() {
 	if q.srq != nil {
 		q.srq.addStarved(q)
@@ -290,8 +291,8 @@ func (q *QP) info(c *Conn) verbs.ConnInfo {
 // infoBatch is the number of queue pairs that a worker reports on before it goes on with its packets.
 const infoBatch = 32
 
-// Infos returns the Info of many queue pairs of the engine, nil for those without a connection. It costs their workers
-// less than a call of Info for each.
+// Infos returns the Info of many queue pairs of the engine. It costs their workers less than a call of Info for each.
+// An element is nil if the queue pair has no connection, if its worker has stalled, or if it is moving to another.
 func Infos(list []verbs.QP) []*verbs.ConnInfo {
 	infos := make([]*verbs.ConnInfo, len(list))
 	qps := make([]*QP, len(list))
@@ -310,7 +311,7 @@ func Infos(list []verbs.QP) []*verbs.ConnInfo {
 		for part := range slices.Chunk(all, infoBatch) {
 			l.Call(func() {
 				for _, i := range part {
-					if c := qps[i].conn.Load(); c.Owner.Load() == l { // otherwise it moves
+					if c := qps[i].conn.Load(); c.Owner.Load() == l { // otherwise it is moving
 						l.Current = qps[i].doorbell.Target
 						v := qps[i].info(c)
 						infos[i] = &v

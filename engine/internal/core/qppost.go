@@ -121,7 +121,7 @@ func (q *QP) takePosted() (taken int, more bool) {
 		return 0, false
 	}
 	most := s.requestLimits().visit
-	if s.isEnded.Load() { // there is no other turn
+	if s.isEnded.Load() { // the worker has ended: no other turn follows
 		most = math.MaxInt
 	}
 	taken = q.rdma.ExecuteLocals(most)
@@ -163,7 +163,7 @@ func (q *QP) postToRDMAP(wr *verbs.SendWR) bool {
 		return false
 	default: // the connection has ended
 		st := q.rdma.FlushStatus()
-		if wr.Flags&rdmap.Chained == 0 { // otherwise the next one completes
+		if wr.Flags&rdmap.Chained == 0 { // the next request completes a chained one
 			q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: st, Flags: wr.Flags.Mark()})
 		}
 	}
@@ -207,7 +207,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	if !cq.push(&q.comp, q.shard.Load()) {
 		q.overran = true
 	}
-	if q.srq != nil && c.Op == rdmap.WRRecv { // its place is free
+	if q.srq != nil && c.Op == rdmap.WRRecv { // a place in the worker's own queue is free
 		q.srq.starved.ring()
 	}
 }

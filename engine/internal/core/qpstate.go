@@ -61,7 +61,7 @@ func (q *QP) attach(c *Conn) error {
 	if err := q.bind(c.Owner.Load()); err != nil {
 		return err
 	}
-	if q.closed.Load() { // Close may not have seen the worker
+	if q.closed.Load() { // Close may have run before bind set the shard
 		q.iw = nil
 		q.markGone(verbs.ErrClosed)
 		q.free()
@@ -92,7 +92,7 @@ func (q *QP) bind(s *Shard) error {
 	return nil
 }
 
-// release undoes bind, before anything was posted to the core, so that another attempt or another worker can bind q.
+// release undoes bind, before anything was posted to q.rdma, so that another attempt or another worker can bind q.
 func (q *QP) release() {
 	q.rdma.Destroy()
 	if s := q.shard.Load(); s != nil {
@@ -211,7 +211,7 @@ func (q *QP) finishGone() {
 	h := q.charge
 	q.mu.Unlock()
 	h.End(Now())
-	// Not at once: the connection calls this, and may use the core afterwards.
+	// Not at once: the caller is the connection, which may use q.rdma afterwards.
 	if s := q.shard.Load(); q.closed.Load() && (s == nil || !s.Post(q.free)) {
 		q.free()
 	}
@@ -371,7 +371,7 @@ func (q *QP) closeIdle() bool {
 	if !q.hasReached(lifeEstablished) || q.rdma.Busy() || q.sq.len() > 0 {
 		return false
 	}
-	if q.rdma.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)
+	if q.rdma.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR message is still to come (RFC 6581)
 		return false
 	}
 	q.iw.Disconnect(Now())

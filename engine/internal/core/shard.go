@@ -21,8 +21,8 @@ var Epoch = time.Now()
 func Now() tick.Time { return tick.Time(time.Since(Epoch)) }
 
 // Shard is the part of a device that one worker owns: its tables of memory and its queue pairs. Other goroutines reach
-// the worker in two ways: by functions posted to its mailbox, and by doorbells. Everything of a queue pair below its
-// posted requests belongs to exactly one shard.
+// the worker in two ways: by functions posted to its mailbox, and by doorbells. Of a queue pair, all but the posted
+// requests belongs to exactly one shard.
 type Shard struct {
 	// Set before the worker starts.
 	dev     *Device
@@ -41,15 +41,15 @@ type Shard struct {
 	rung    atomic.Pointer[Doorbell] // doorbells that were rung, as a stack
 
 	// Owned by the worker.
-	todo        []func() // a former mail, of which todo[:done] has run
+	todo        []func() // functions taken from mail, of which todo[:done] have run
 	done        int
 	table       *ddp.Table
 	pool        *mpa.Pool
 	ready       fair.Queue[*Doorbell] // the doorbells that wait for their turn
 	Common      Share                 // of objects without a user
-	shares      map[any]*Share        // of users
+	shares      map[any]*Share        // by user
 	Current     panicTarget           // the object being served, which a panic ends; nil: none
-	CheckTables bool                  // there was a panic: the worker must check its tables
+	CheckTables bool                  // after a panic the worker must check its tables
 	Consuming   bool                  // the worker is in its consumer's callback
 
 	Sums    sums // see totals.go
@@ -89,7 +89,7 @@ type TCP interface {
 
 // TCPConn is a connection of TCP.
 type TCPConn interface {
-	Count() // adds the counters since the last call to TCP.Totals
+	Count() // adds what the counters grew by since the last Count to TCP.Totals
 	Conn() *tcp.Conn
 }
 
@@ -113,7 +113,7 @@ func (s *Shard) Post(f func()) bool {
 	return true
 }
 
-// Notify runs f soon, which wakes goroutines. It is called on the thread of s. Without a worker s is nil and f runs at
+// Notify runs f, which wakes goroutines, soon. It is called on the thread of s. Without a worker s is nil and f runs at
 // once.
 func (s *Shard) Notify(f func()) {
 	if s == nil {

@@ -36,7 +36,7 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// NewSRQ is CreateSRQ, as NewQP is CreateQP.
+// NewSRQ is CreateSRQ for callers that need a *SRQ.
 func (d *Device) NewSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
 	s, err := d.createSRQ(cfg.Complete())
 	return s, verbs.Wrap("ibv_create_srq", err)
@@ -111,7 +111,7 @@ func (s *SRQ) addStarved(q *QP) {
 	s.starved.any.Store(true)
 	s.starved.mu.Unlock()
 	local := s.locals[q.shard.Load().index]
-	if s.posted.Len() > 0 && local.Room() > 0 { // PostRecv may have looked before
+	if s.posted.Len() > 0 && local.Room() > 0 { // PostRecv may have run before q was in the list
 		s.starved.ring()
 	}
 }
@@ -178,7 +178,7 @@ func (s *SRQ) localFor(shard *Shard) (q *rdmap.SRQ, err error) {
 
 // refill is rdmap.SRQConfig.Refill: it moves the oldest posted receive into a worker's queue.
 func (s *SRQ) refill(to *rdmap.SRQ) {
-	if to.Room() == 0 { // incomplete messages hold all of them
+	if to.Room() == 0 { // incomplete messages hold all places
 		return
 	}
 	var i int32

@@ -29,7 +29,7 @@ type sums struct {
 
 func newSums() sums { return sums{qps: map[*QP]bool{}, conns: map[*Conn]bool{}} }
 
-// addQP adds a queue pair whose core was initialised.
+// addQP adds a queue pair whose rdmap.QP was initialised.
 func (s *sums) addQP(q *QP) {
 	s.qps[q] = true
 	q.counted = tally.Counted[rdmap.Counters]{}
@@ -82,7 +82,8 @@ func (s *Shard) liveObjects() (all []any) {
 	return all
 }
 
-// count brings the sums up to date with some of those objects. Objects that ended meanwhile are in the sums already.
+// count brings the sums up to date with the counters of some objects that liveObjects returned. Those that ended
+// meanwhile are in the sums already.
 func (s *Shard) count(some []any) {
 	for _, o := range some {
 		switch o := o.(type) {
