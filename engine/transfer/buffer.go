@@ -21,7 +21,7 @@ type buffer struct {
 	dirs  staging.Dirs // of the files of the batch
 }
 
-// makeBuffer sends the location of the buffer to the client.
+// makeBuffer sends the location of the buffer to the client. The first call creates the buffer.
 func (c *copying) makeBuffer() error {
 	if c.buffer == nil {
 		mr, err := c.l.end.Buffer(BufferLen, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
@@ -33,7 +33,8 @@ func (c *copying) makeBuffer() error {
 	return c.l.postMessage(&Message{Type: TypeRegion, Length: BufferLen, STag: c.buffer.mr.STag()})
 }
 
-// step returns the part of the buffer of a StoreBytes or FetchBytes, which must name bytes of the open file.
+// step returns the part of the buffer that m, a StoreBytes or FetchBytes, names. It fails unless the file is open for
+// this, and m names bytes of it.
 func (c *copying) step(m *Message) ([]byte, error) {
 	if m.Length > stepLen {
 		return nil, refuse(CodeProtocol, "a %v of %d bytes, and %d are the most", m.Type, m.Length,
@@ -49,7 +50,7 @@ func (c *copying) step(m *Message) ([]byte, error) {
 	return c.inBuffer(m.Place, m.Length)
 }
 
-// inBuffer returns n bytes of the buffer.
+// inBuffer returns n bytes of the buffer, from offset at on.
 func (c *copying) inBuffer(at, n uint64) ([]byte, error) {
 	if c.buffer == nil || n > BufferLen || at > BufferLen-n {
 		return nil, refuse(CodeProtocol, "%d bytes at %d of a buffer of %d, or without one", n, at,
@@ -87,8 +88,8 @@ func (c *copying) storeBytes(m *Message) error {
 	return c.answerFile(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length}, err)
 }
 
-// grow makes a stream longer if m continues it. After an error it returns that error: the client requested more before
-// it knew.
+// grow makes a stream longer if m continues it. After an error it returns the same error: the client may have sent
+// further requests before it learned of it.
 func (o *opened) grow(m *Message) error {
 	if o.err != nil || m.Offset != o.length {
 		return o.err
@@ -111,7 +112,7 @@ func (c *copying) fetchBytes(m *Message) error {
 		Check: xxhash.Sum64(b)}, err)
 }
 
-// answerFile sends m, or the open file's error, which is reported when the file is closed.
+// answerFile sends m, or err if it is not nil. The first error of the open file is reported when the file is closed.
 func (c *copying) answerFile(m *Message, err error) error {
 	if c.file.err == nil {
 		c.file.err = err

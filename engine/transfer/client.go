@@ -18,7 +18,7 @@ type Client struct {
 	buffer Message  // the server's Region for its buffer; zero if not requested yet
 }
 
-// Dial connects to a server.
+// Dial connects to a server. The connection ends if the server is inactive for idle; 0 means DefaultIdle.
 func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle time.Duration) (
 	*Client, error) {
 	if idle <= 0 {
@@ -44,7 +44,7 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 	return c, nil
 }
 
-// errMemory is returned for a peer whose Reply is not that of a server.
+// errMemory is returned if the peer's Reply announces exported memory, so that it is not a server of this package.
 var errMemory = errors.New("the peer exports memory (serve = \"memory\") and does not support cp: " +
 	"use the port of xwarp serve, or of an export with serve = \"directory\"")
 
@@ -60,8 +60,8 @@ func (c *Client) Close() error {
 // errCut is wrapped by errors caused by the end of the connection.
 var errCut = errors.New("the connection ended")
 
-// reason returns why the connection ended, if that caused the failure err of an operation: the server's own words if
-// available.
+// reason returns the error to report for err, which an operation returned. If the end of the connection caused err, it
+// is the Error that the server sent, or else err with the cause of the end.
 func (c *Client) reason(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, errCut) && !errors.Is(err, verbs.ErrClosed) && !c.ended() {
 		return err

@@ -30,7 +30,7 @@ type opened struct {
 	commit   func() error // called when the client has finished it
 	leave    func() error // closes the file; commit of a store also does
 	watch    watch        // of all its requests
-	err      error        // first error of its bytes
+	err      error        // first error of a request for its bytes
 	store    *part        // being written; nil for a fetch
 	read     *reading     // being read; nil for a store
 }
@@ -89,7 +89,8 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	return fmt.Errorf("%w: got %v, want a request", ErrProtocol, m.Type)
 }
 
-// watch makes the client make progress with its open file, or send a request, while others wait.
+// watch returns the progress that the client must make while others wait: with its open file, or, without one, by
+// sending a request.
 func (c *copying) watch() *watch {
 	if c.file != nil {
 		return &c.file.watch
@@ -97,7 +98,7 @@ func (c *copying) watch() *watch {
 	return &watch{contended: c.s.full}
 }
 
-// watchFile makes the client move the data of the file that it opens.
+// watchFile makes the client move the data of the file that it opens, while others wait.
 func (c *copying) watchFile(o *opened) {
 	o.watch = watch{remaining: MaxFile, contended: c.s.full}
 	if p := o.store; p != nil {
@@ -139,7 +140,8 @@ func (c *copying) extents(ctx context.Context) error {
 	return c.show(ctx, v, appendExtents(nil, list), err)
 }
 
-// show serves b to the client until it sends Done, unless err says why o failed.
+// show lets the client read b until it sends Done. If err is not nil, it is the reason why o failed, and is sent
+// instead.
 func (c *copying) show(ctx context.Context, o *opened, b []byte, err error) error {
 	if err != nil {
 		return c.refused(o, err)
@@ -160,13 +162,13 @@ func (c *copying) show(ctx context.Context, o *opened, b []byte, err error) erro
 	if err = checkType(TypeDone, &m, err); err == nil {
 		err = c.l.free(ctx, mr)
 	}
-	if err != nil && !errors.Is(err, ErrPeerClosed) { // which may be before its last acknowledgement
+	if err != nil && !errors.Is(err, ErrPeerClosed) { // the client may close before it acknowledges the last message
 		c.event(o, err)
 	}
 	return err
 }
 
-// openFile opens a file.
+// openFile opens the file of a Fetch or Store.
 func (c *copying) openFile(m *Message) error {
 	if c.file != nil {
 		return refuse(CodeProtocol, "%s is open still", c.file.path)
@@ -205,7 +207,8 @@ func (c *copying) refused(o *opened, err error) error {
 	return c.answer(nil, err)
 }
 
-// close finishes the file: it is complete, or stays unchanged.
+// close ends the use of the open file. With complete, a stored file gets its name, and a fetched one must not have
+// changed. Otherwise nothing changes.
 func (c *copying) close(complete bool) error {
 	o := c.file
 	if o == nil {

@@ -35,7 +35,7 @@ type Attr struct {
 	Mode     uint16 // permissions, set-user-ID, set-group-ID and sticky bit
 	Length   uint64
 	Modified Time   // of the last change
-	Node     uint64 // of a directory: identifies it on its host, so that a link to one above it is seen
+	Node     uint64 // identifies a directory on its host, to detect a link to a directory above it
 }
 
 // Time is a time of a file, which may be long before 1970 and long after 2262.

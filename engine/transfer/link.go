@@ -14,7 +14,7 @@ import (
 )
 
 // link is one end of a connection: messages in both directions, and the Beats that distinguish slow peers from dead
-// ones. Except for send its methods belong to one goroutine.
+// ones. Except for postMessage its methods belong to one goroutine.
 type link struct {
 	end   *verbs.Endpoint
 	slots verbs.MR // receive buffers
@@ -72,7 +72,7 @@ func (l *link) startLoops() {
 // postMessage queues a message. Any goroutine may call it.
 func (l *link) postMessage(m *Message) error { return l.sendWR(m, &verbs.SendWR{}) }
 
-// sendWR is send with the other fields of wr.
+// sendWR is postMessage with the other fields of wr.
 func (l *link) sendWR(m *Message, wr *verbs.SendWR) error {
 	var b [MaxMessage]byte
 	wr.Op, wr.Inline = rdmap.WRSend, AppendMessage(b[:0], m)
@@ -83,7 +83,7 @@ func (l *link) sendWR(m *Message, wr *verbs.SendWR) error {
 	return nil
 }
 
-// post posts to the send queue, and counts.
+// post posts wr to the send queue, and counts it.
 func (l *link) post(wr *verbs.SendWR) error {
 	err := l.end.QP.PostSend(wr)
 	if err == nil {
@@ -188,7 +188,7 @@ func (l *link) arrived(c *verbs.Completion) error {
 // ErrPeerClosed is returned by receive after a graceful close.
 var ErrPeerClosed = errors.New("the peer closed the connection")
 
-// cause waits briefly for the reason of the end of the connection.
+// cause returns why the connection ended. It waits briefly for the reason.
 func (l *link) cause() error {
 	err := l.end.Cause()
 	if l.silence.Load() {
@@ -233,14 +233,14 @@ func (l *link) beatLoop(ctx context.Context) {
 	}
 }
 
-// beat sends a Beat unless the previous one still waits behind data. Then the data serves the purpose, and the Beats of
-// a slow transfer would arrive all at once, more than the peer has receives for. out is the number of messages that
-// have left the send queue.
+// beat sends a Beat unless the previous one still waits behind data. In that case the data shows that this end is
+// alive, and the Beats of a slow transfer would arrive all at once, more than the peer has receives for. out is the
+// number of messages that have left the send queue.
 func (l *link) beat(out uint64) {
 	if out < l.beaten {
 		return
 	}
-	l.postMessage(&Message{Type: TypeBeat}) // a full queue is moving data
+	l.postMessage(&Message{Type: TypeBeat}) // an error is ignored: a full queue is moving data
 	l.beaten = l.posted.Load()
 }
 
@@ -256,7 +256,7 @@ func (l *link) drained() bool {
 // flushID is the ID of a link's last work request.
 const flushID = 1<<64 - 1
 
-// flush returns when the peer has all sent messages: an earlier close would discard them.
+// flush waits until the peer has all sent messages, at most closeWait: an earlier close would discard them.
 func (l *link) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()

@@ -138,7 +138,7 @@ var (
 	ErrBody = errors.New("message with an invalid type or length")
 )
 
-// fields are the fields after the header, in wire order. The text of an Error, or a path, follows them.
+// fields returns the fields after the header, in wire order. The text of an Error, or a path, follows them.
 func (m *Message) fields() []any {
 	switch m.Type {
 	case TypeRegion:

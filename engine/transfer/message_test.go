@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// goldens are the bytes of message.go's picture, written by hand.
+// goldens are messages and their bytes, written by hand from the layout at Message.
 var goldens = []struct {
 	name string
 	m    Message
@@ -132,7 +132,7 @@ func TestErrorOfAnyVersion(t *testing.T) {
 	}
 }
 
-// A peer's text is printed on a terminal.
+// A peer's text is printed on a terminal, so ParseMessage escapes control characters.
 func TestTextIsPrintable(t *testing.T) {
 	m := Message{Type: TypeError, Code: CodeInternal, Text: "a\x1b[2Jb\nc\u009bd\xff"}
 	got, err := ParseMessage(AppendMessage(nil, &m))

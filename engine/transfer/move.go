@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// move has the bytes of one RemoteFile.Move. They move in steps of at most stepLen bytes, each with its own place in
-// the buffers of both ends. Steps are requested, answered and finished in the same order.
+// move is the state of one RemoteFile.Move, or of one stream. The bytes move in steps of at most stepLen bytes, each
+// with its own place in the buffers of both ends. Steps are requested, answered and finished in the same order.
 type move struct {
 	f      *RemoteFile
 	in     io.Reader // source of a stream, whose end sets n; nil: the local file
@@ -23,7 +23,7 @@ type move struct {
 	buffer Message   // the server's buffer
 	off, n int64
 
-	asked, answered, ended int           // steps
+	asked, answered, ended int           // numbers of steps
 	checks                 [steps]uint64 // XXH64 of the bytes read by the server
 	reading                [steps]bool   // a Read was posted
 }
@@ -207,7 +207,7 @@ func (m *move) takeStep() error {
 	return writeAt(m.f.local, b, off, m.f.reply.Attr.Flags&FlagSparse != 0)
 }
 
-// ofFile reports whether the server's error is about the file: then the connection continues.
+// ofFile reports whether err is an Error of the server about the file: then the connection continues.
 func ofFile(err error) bool {
 	var theirs *RemoteError
 	return errors.As(err, &theirs) && (theirs.Code == CodeFile || theirs.Code == CodeTooLarge)

@@ -45,7 +45,8 @@ func parsePack(b []byte) (files []Packed, err error) {
 	return files, nil
 }
 
-// storePack stores the files of a pack. The client sends the others one by one and learns why they failed.
+// storePack stores the files of a pack, except those that cannot be stored. The client sends these one by one and
+// learns why.
 func (c *copying) storePack(m *Message) error {
 	b, err := c.inBuffer(0, m.Length)
 	if err != nil {
@@ -85,7 +86,7 @@ type packedFile struct {
 	older  int64 // length of the content that it replaces; -1: none
 }
 
-// add stages one file, unless there is an obstacle.
+// add stages one file, or skips it if it cannot be stored.
 func (s *packStore) add(i int, v *Packed) {
 	name := path.Clean(v.Path)
 	if s.t.cfg.ReadOnly || !s.t.reserveName(name) {
@@ -99,7 +100,7 @@ func (s *packStore) add(i int, v *Packed) {
 	s.added = append(s.added, f)
 }
 
-// stage writes the content of f under its temporary name.
+// stage writes the content of f under its temporary name. It returns false if that fails.
 func (s *packStore) stage(f *packedFile, v *Packed) bool {
 	dir, base, err := s.t.enter(s.b.dirs, f.name)
 	if err != nil || s.t.claim(f.length, 1) != nil {
@@ -148,7 +149,7 @@ func (t *Tree) enter(dirs staging.Dirs, name string) (*staging.Dir, string, erro
 	return d, base, err
 }
 
-// fetchPack adds the requested files to a pack. It skips files that are too long.
+// fetchPack puts the requested files into a pack. It skips files that are too long or cannot be read.
 func (c *copying) fetchPack(m *Message) error {
 	b, err := c.inBuffer(0, m.Length)
 	if err != nil {

@@ -20,7 +20,7 @@ type Pack struct {
 // NewPack returns an empty pack in the client's memory. It must be stored or fetched before the next transfer.
 func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.memory.Bytes()[:0:BufferLen]} }
 
-// PackSize returns the number of a pack's BufferLen bytes that a file takes.
+// PackSize returns how many of a pack's BufferLen bytes a file takes.
 func PackSize(path string, length uint64) int { return entryLen + len(path) + int(length) }
 
 // Add adds a file. read fills its content; after an error nothing is added. For a pack to fetch, a.Length must be zero.
@@ -39,7 +39,8 @@ func (p *Pack) Add(path string, a Attr, read func(content []byte) error) error {
 	return nil
 }
 
-// StorePack stores the files of a pack. The others must be sent one by one, to learn why.
+// StorePack stores the files of a pack and returns which of them were stored. The others must be sent one by one, to
+// learn why they were not.
 func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	if err := c.writePack(ctx, p); err != nil {
 		return Taken{}, err
@@ -49,8 +50,8 @@ func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	return m.Taken, err
 }
 
-// FetchPack fetches the requested files of a pack, in its order. A nil file must be fetched separately. The content is
-// valid until the next transfer.
+// FetchPack fetches the files that were added to p, and returns them in the same order. One that is nil must be fetched
+// separately. The content is valid until the next transfer.
 func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	if err := c.writePack(ctx, p); err != nil {
 		return nil, err

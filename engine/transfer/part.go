@@ -50,8 +50,8 @@ func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	return p, nil
 }
 
-// join adds c to the connections that write a file. If another client is writing it, it returns that client's part
-// instead.
+// join adds c to the connections that write a file. If another client is writing it, or it is not ready to be shared,
+// join returns its part as busy instead.
 func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	t.recount(int64(min(m.Attr.Length, MaxFile)))
 	t.mu.Lock()
@@ -151,7 +151,7 @@ func (p *part) room(f *staging.File) error {
 		return errors.Join(err, f.Keep())
 	}
 	length, before := int64(p.attr.Length), st.Size()
-	came := int64(0) // a file that did not exist
+	came := int64(0) // number of new files
 	if before == 0 {
 		came = 1
 	}
@@ -229,7 +229,7 @@ func (p *part) sharers() uint64 {
 	return uint64(max(len(p.users), 1))
 }
 
-// forget prevents further connections from joining. Tree.mu is held.
+// forget releases the name of the file and prevents further connections from joining. Tree.mu is held.
 func (p *part) forget() {
 	if p.t.parts[p.path] == p {
 		delete(p.t.parts, p.path)
@@ -243,7 +243,7 @@ func (p *part) leave(c *copying) error {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 	if len(p.users) == 0 {
-		return nil // it has its name
+		return nil // it was committed
 	}
 	p.users = slices.DeleteFunc(p.users, func(o *copying) bool { return o == c })
 	if len(p.users) > 0 {

@@ -90,7 +90,7 @@ type RemoteFile struct {
 	c     *Client
 	path  string
 	local *os.File // nil for a stream
-	reply Message  // Opened
+	reply Message  // the server's Opened
 	write bool
 }
 

@@ -45,7 +45,7 @@ type Event struct {
 type Server struct {
 	cfg     ServerConfig
 	lns     []verbs.Listener
-	hashing *semaphore.Weighted // for computing a piece of a SHA-256
+	hashing *semaphore.Weighted // acquired to hash a piece: one client at a time
 	clients sync.WaitGroup
 
 	mu         sync.Mutex

@@ -27,7 +27,7 @@ func (b *bench) dialBeating() *transfer.Client {
 	return c
 }
 
-// An idle time close to zero is short, and does not end the process.
+// An idle time close to zero is accepted, and does not end the process.
 func TestShortestIdle(t *testing.T) {
 	b, _ := start(t, func(c *transfer.ServerConfig) { c.Idle = time.Nanosecond })
 	c, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), time.Nanosecond)

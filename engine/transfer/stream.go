@@ -50,7 +50,7 @@ func (m *move) whole(ctx context.Context) (int64, error) {
 func (m *move) readStream(b []byte) (int, error) {
 	n, err := io.ReadFull(m.in, b)
 	switch {
-	case err == io.EOF, err == io.ErrUnexpectedEOF: // of ReadFull; an input that fails so is no end
+	case err == io.EOF, err == io.ErrUnexpectedEOF: // ReadFull's own; those of the input are wrapped
 		m.n = int64(m.asked)*stepLen + int64(n)
 		return n, nil
 	case err != nil:

@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// streamed stores content by a client of its own, from a pipe.
+// streamed stores content as a stream, with a client of its own.
 func (b *bench) streamed(content []byte) {
 	b.t.Helper()
 	n, err := b.dial().StoreFrom(patience(b.t), "file", 0o640, bytes.NewReader(content))
@@ -138,7 +138,7 @@ func TestFailedStreamChangesNothing(t *testing.T) {
 	b.streamed(other[:room-len(content)]) // there is room for it beside the older file
 }
 
-// slow is a reader's output that blocks until it is released.
+// slow is a Writer that blocks until it is released.
 type slow struct {
 	bytes.Buffer
 	begun chan bool
@@ -186,7 +186,7 @@ func (r *lateReader) Read(b []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Input that arrives after the stream was cancelled and its client closed finds its memory still there.
+// Input that arrives after the stream was cancelled, and its client closed, is read into memory that still exists.
 func TestLateInputOfStream(t *testing.T) {
 	b, dir := start(t, nil)
 	c := b.dial()

@@ -260,7 +260,7 @@ func (t *Tree) list(dir string) (listing []byte, err error) {
 			var st unix.Stat_t
 			if staging.Leftover(name) ||
 				unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue // removed in the meantime
+				continue // a staged file, or removed in the meantime
 			}
 			a := AttrOf(&st)
 			if st.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -279,7 +279,8 @@ func (t *Tree) list(dir string) (listing []byte, err error) {
 	}
 }
 
-// target returns the attributes of the target of a symbolic link.
+// target returns the attributes of the target of a symbolic link, with FlagLink. A target that cannot be copied is
+// KindOther.
 func (t *Tree) target(name string) Attr {
 	a, err := t.stat(name)
 	if err != nil || a.Kind == KindNone {

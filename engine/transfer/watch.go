@@ -8,21 +8,23 @@ import (
 	"xwarp/engine/plain"
 )
 
-// watch is the minimum progress that a peer must make while others wait for its memory. Beats do not count.
+// watch checks the progress that a peer must make while others wait for its connection or the name of its file. Beats
+// do not count.
 type watch struct {
 	remaining uint64          // useful bytes left; more than these are no progress
 	contended func() bool     // reports whether others wait
 	sharers   func() uint64   // connections that share the work; nil: one
 	until     context.Context // done when the peer's time is up; nil: never
 
-	mu          sync.Mutex // for the goroutine of the Beats and the receiving one
+	mu          sync.Mutex // for the goroutine of the Beats and the one that receives
 	end         func(error)
 	started     bool
-	first, last uint64 // payload at the beginning, and at the start of the current idle time
+	first, last uint64 // payload at the first tick, and progress at the start of the current idle time
 	ticks       int    // ticks of the idle time with others waiting
 }
 
-// receiveMoving is receive, but it ends when w does, or when the peer makes less progress than w requires.
+// receiveMoving is receive, but it also ends when w.until is done, or when the peer makes less progress than w
+// requires.
 func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

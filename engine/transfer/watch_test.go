@@ -22,7 +22,7 @@ func TestWatch(t *testing.T) {
 		payload []uint64
 		pressed func(tick int) bool
 		ends    int    // at this tick; -1: never
-		sharers uint64 // 0: no waiter
+		sharers uint64 // 0: watch.sharers is nil
 	}{
 		{"nobody waits", enough, steps(0), func(int) bool { return false }, -1, 0},
 		{"stands still", enough, steps(0), always, 6, 0},
