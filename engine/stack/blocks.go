@@ -115,7 +115,8 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	return n
 }
 
-// reserve gets a slot for the segment polled next, and for those before it while they are too few for a block.
+// reserve fills b.slots with a slot for the next segment and, while the segments are too few for a block, with one for
+// each segment before it. It returns false if no slot is free.
 func (b *block) reserve(s *Stack) bool {
 	need := b.n + 1
 	if b.n > 0 && b.n >= b.least {

@@ -84,8 +84,8 @@ func TestHopsHaveBounds(t *testing.T) {
 	}
 }
 
-// TestAnswersGoToTheHop: SYN-ACKs, including those of cookies, and resets go to the next hop that the kernel resolves,
-// and wait for it. A station that sends in another's name gets nothing.
+// TestAnswersGoToTheHop: SYN-ACKs, including those of cookies, and resets go to the next hop that the resolver returns,
+// and wait for it. A station that spoofs the IP address of another gets nothing.
 func TestAnswersGoToTheHop(t *testing.T) {
 	attacker := [6]byte{2, 0, 0, 0, 0, 0x66}
 	for _, c := range []struct {

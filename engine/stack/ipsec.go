@@ -97,8 +97,8 @@ func (s *Stack) SetOut(f *Flow, out *esp.Out) {
 	}
 }
 
-// Move moves protected connections to the flows returned by to, of the same hosts and Shape; nil keeps the flow. It
-// returns the number of moved connections.
+// Move moves each protected connection to the flow that to returns for it, which must have the same hosts and Shape. If
+// to returns nil, the connection keeps its flow. Move returns the number of moved connections.
 func (s *Stack) Move(to func(*Endpoint) *Flow) (moved int) {
 	for _, e := range s.byAge(func(e *Endpoint) bool { return e.flow != nil }) {
 		if f := to(e); f != nil && f != e.flow {
@@ -209,7 +209,8 @@ func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
 	s.cfg.IPsec.Want(f, nil)
 }
 
-// seal moves the headers of the frame of n bytes after the headroom of b to the front of b, and seals the rest.
+// seal seals the frame of n bytes that follows the headroom of b. The headers that are not encrypted move to the front
+// of b, and ESP follows them. size is the length of the sealed frame.
 func (f *Flow) seal(b []byte, frame *template, n int, hops uint8) (size int, err error) {
 	head, ipAt := f.headroom(), frame.ipAt
 	if f.Shape.Mode == esp.Transport {

@@ -676,7 +676,8 @@ func fragments(t *testing.T, frame []byte, id uint32) (list [][]byte) {
 	return list
 }
 
-// TestTunnelNextHeader: the next header of ESP says the version of the inner packet (RFC 4303, 2.6).
+// TestTunnelNextHeader: a packet is dropped unless ESP's next header field is that of the inner packet's IP version
+// (RFC 4303, 2.6).
 func TestTunnelNextHeader(t *testing.T) {
 	for _, c := range shapes {
 		if c.shape.Mode == esp.Transport {

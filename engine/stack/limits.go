@@ -52,8 +52,8 @@ const (
 	// accepts nothing, so that a link that is down does not occupy a CPU.
 	FlushRetry    = 50 * tick.Microsecond
 	FlushRetryMax = 10 * tick.Millisecond
-	// StarvedRounds is the number of consecutive rounds without a free slot or a sent frame after which the device
-	// counts as stuck. StarvedRetry is the interval of retries then.
+	// StarvedRounds is the number of consecutive rounds that find no free slot and send no frame, after which the
+	// device counts as stuck. StarvedRetry is the interval of retries then.
 	StarvedRounds = 1000
 	StarvedRetry  = tick.Millisecond
 	// closeRounds limits the attempts to send the last RSTs.

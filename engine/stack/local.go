@@ -66,9 +66,9 @@ func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
 	return b, true
 }
 
-// admits reports whether to answer a segment between t's addresses that has no connection, and counts it otherwise: its
-// destination must be an address of this host, and its source a possible address of another host (RFC 1122, 3.2.1.3;
-// RFC 9293, MUST-57 and MUST-63).
+// admits reports whether to process a segment between t's addresses that has no connection: its destination must be an
+// address of this host, and its source a possible address of another host (RFC 1122, 3.2.1.3; RFC 9293, MUST-57 and
+// MUST-63). If not, it counts the drop.
 func (s *Stack) admits(t *tcp.Tuple) bool {
 	l := &s.local
 	switch {

@@ -85,7 +85,7 @@ func (t *timers) down(i int) {
 	}
 }
 
-// visit is the result of a round of transmission for an Endpoint, for tidy.
+// visit records, for tidy, what the last round of transmission did for an Endpoint.
 type visit uint8
 
 const (

@@ -25,7 +25,7 @@
 //	                         ◄────────  Bytes{offset, length, XXH64}
 //	RDMA Read                ════════►  from that place; the client compares
 //
-//	Close{whole}             ────────►  gives a stored file its name, or looks whether a fetched one changed
+//	Close{whole}             ────────►  gives a stored file its name, or checks whether a fetched one changed
 //	                         ◄────────  Attr
 //
 // Either side may send Error instead of the expected message, and sends Beat every few seconds, so that a slow peer can

@@ -100,7 +100,7 @@ func (f *RemoteFile) Attr() Attr { return f.reply.Attr }
 // Resumed reports whether a part of a file being written already existed.
 func (f *RemoteFile) Resumed() bool { return f.reply.Flag }
 
-// Store opens a file to which to copy local. Clients with the same session may write it together.
+// Store opens a file of the server, to which local is copied. Clients with the same session may write it together.
 func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64, local *os.File) (
 	*RemoteFile, error) {
 	m := Message{Type: TypeStore, Path: path, Attr: a, Session: session}

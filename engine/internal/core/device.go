@@ -31,7 +31,8 @@ type Options struct {
 	// Peers limits the connections of each peer, over all devices that share it. Nil means default limits for this
 	// device alone.
 	Peers *budget.Peers
-	// Keepalive says when silent peers are probed and given up. Zero fields mean those of DefaultKeepalive.
+	// Keepalive configures when silent peers are probed, and when their connections end. Zero fields mean those of
+	// DefaultKeepalive.
 	Keepalive Keepalive
 	// Window is the maximum number of bytes that a peer may have in flight to this end. Zero means
 	// iwarp.DefaultWindow.

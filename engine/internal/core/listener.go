@@ -74,7 +74,8 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	}
 }
 
-// Listens reports whether a listener of the device covers the address: its own, or the wildcard of its family.
+// Listens reports whether a listener of the device accepts connections to at: one for this address, or for all
+// addresses of its family, with the same port.
 func (d *Device) Listens(at netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -4,7 +4,8 @@ import (
 	"xwarp/engine/fair"
 )
 
-// Share is the place of one user in the rotations of one worker. Only that worker accesses it.
+// Share has one user's classes in the queues of one worker: for doorbells, and for connections that transmit. Only that
+// worker accesses it.
 type Share struct {
 	Doorbells fair.Class[*Doorbell]
 	conns     any // *fair.Class[T] of ConnClass, nil before its first call
