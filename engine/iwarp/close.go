@@ -170,7 +170,7 @@ func (c *Conn) startupEnded(cause error) {
 	if cause != nil {
 		why = cause.Error()
 	}
-	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not started
+	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // without a TCP connection MPA had not started
 		c.setErr(fmt.Errorf("%w: %w", verbs.ErrConnect, cause))
 	}
 	// left means that the Request was sent. The peer may reset the connection before TCP acknowledges the Request, so

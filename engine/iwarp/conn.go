@@ -21,7 +21,7 @@ import (
 type Transport interface {
 	Wake()                  // the Conn has something to send
 	Shutdown(now tick.Time) // send FIN once Next has nothing left
-	Abort(now tick.Time)    // RST
+	Abort(now tick.Time)    // send RST
 	EMSS() int              // maximum payload of a segment in bytes
 	// TakeBack reports that Fill could not write the bytes at from and later. The transport must not send any of them,
 	// and must call Next again.
@@ -50,7 +50,7 @@ type Handler interface {
 type Config struct {
 	Responder bool
 	Startup   startup.Config
-	QP        *rdmap.QP // of an initiator; a responder passes it to Accept
+	QP        *rdmap.QP // the initiator's; a responder passes its own to Accept
 	Pool      *mpa.Pool
 	Handler   Handler
 	Pack      bool // send several small FPDUs in one segment

@@ -12,8 +12,8 @@ import (
 // terminateOnly replaces a queue pair that cannot start: the only ULPDU that it sends is a Terminate (RFC 6581, 9.3). A
 // responder sends it after the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
 type terminateOnly struct {
-	data []byte // of the ULPDU
-	wait bool   // for the peer's first FPDU
+	data []byte // the ULPDU of the Terminate
+	wait bool   // until the peer's first FPDU arrives
 	sent bool
 }
 

@@ -74,17 +74,17 @@ type Endpoint struct {
 
 	// The upper layer, set by setUpper.
 	upper  Upper
-	src    tcp.Source    // upper
-	runs   tcp.RunSource // upper, or nil if it is none
-	crc    CRCUser       // upper, or nil if it is none
-	timed  Timed         // upper, or nil if it has no timers
+	src    tcp.Source    // upper as a tcp.Source
+	runs   tcp.RunSource // upper as a tcp.RunSource, or nil if it is not one
+	crc    CRCUser       // upper as a CRCUser, or nil if it is not one
+	timed  Timed         // upper as a Timed, or nil if it is not one
 	rcvEnd seq.Num       // argument of the last Upper.Advance
 
 	// The state of the connection.
 	started   bool // Upper.Start was called
 	ended     bool // the stack forgets it after the callbacks
 	abandoned bool
-	steered   bool // Config.Steering has its flow
+	steered   bool // Config.Steering.AddFlow was called for it
 
 	// Receiving and transmitting frames.
 	frame  template
@@ -290,7 +290,7 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, crc checksum.Known, 
 	if !e.started {
 		e.start(now)
 	}
-	if o.N > 0 && e.started && e.conn.ClearAcked() { // first, because the payload may end the stream
+	if o.N > 0 && e.started && e.conn.ClearAcked() { // first: the payload may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
 	if o.N > 0 {

@@ -13,7 +13,7 @@ import (
 // Defect is a panic in the Stack, caused by a bug. It ended the connection being served; the others continue.
 type Defect struct {
 	Tuple tcp.Tuple // of that connection, or zero if there was none
-	Value any       // of panic
+	Value any       // argument of the panic
 	Trace []byte
 }
 

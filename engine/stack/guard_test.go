@@ -17,7 +17,7 @@ type flawed struct {
 	endless
 	method string
 	n      int
-	due    tick.Time // 0: never
+	due    tick.Time // result of Deadline; 0: never
 	lost   error     // argument of Abandon
 }
 

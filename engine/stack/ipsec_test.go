@@ -46,8 +46,8 @@ func (c *checked) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) in
 type policy struct {
 	flow     Flow
 	clear    map[uint16]bool // unprotected ports
-	wantOut  int             // calls because an SA is missing
-	wantNext int             // and because of a limit
+	wantOut  int             // calls of Want because an SA is missing
+	wantNext int             // calls of Want because an SA reached a limit
 }
 
 func (p *policy) Flow(t *tcp.Tuple) *Flow {
@@ -76,7 +76,7 @@ type espPair struct {
 	policy [2]*policy
 	in     [2]*esp.In
 	shape  esp.Shape
-	next   uint32             // SPI
+	next   uint32             // next SPI
 	seen   map[[2]uint32]bool // SPI and sequence number of each frame
 }
 

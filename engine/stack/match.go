@@ -13,7 +13,7 @@ import (
 // with an unfragmented TCP datagram between the two hosts (or ESP, if protected), without IP options and extension
 // headers.
 type expect struct {
-	mask, value [expectLen / 8]uint64 // of the first words; value is masked
+	mask, value [expectLen / 8]uint64 // of the first expectLen bytes, as words; value is masked
 	ipAt        int
 	v6          bool
 }

@@ -36,8 +36,8 @@ type pair struct {
 	k    [2]*ring.FakeKernel
 	e    *Endpoint // of the active end, which is the first
 	now  tick.Time
-	last [2][]byte                         // the last frames sent
-	lose func(from int, frame []byte) bool // nil: none
+	last [2][]byte                         // the last frame sent by each stack
+	lose func(from int, frame []byte) bool // returns true to drop a frame; nil: drops none
 }
 
 var macs = [2][6]byte{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}

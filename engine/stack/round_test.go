@@ -73,7 +73,7 @@ func TestOwnersTransmitInTurns(t *testing.T) {
 			if e.dirty = false; e == honest {
 				break
 			}
-			s.mark(e) // there is more
+			s.mark(e) // it has more data
 		}
 	}
 }

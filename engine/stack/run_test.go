@@ -19,8 +19,8 @@ type scribe struct {
 	r      *rand.Rand
 	e      *Endpoint
 	left   int
-	most   int        // of the next record; 0: not drawn
-	draw   *rand.Rand // draws it
+	most   int        // maximum length of the next record; 0: not drawn yet
+	draw   *rand.Rand // source of most
 	inRuns int        // segments that NextRun returned
 	summed bool       // Fill returns sums
 }

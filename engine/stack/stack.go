@@ -94,7 +94,7 @@ type Stack struct {
 	batch    [MaxBatch]ring.Packet
 	fetched  int // frames in batch not yet received
 	at       int // next frame of batch
-	holding  int // index of the frame being received, plus 1; 0: none
+	holding  int // index in batch of the frame being received, plus 1; 0: none
 	rxLen    int // bytes of the frame being received
 	pieces   [ring.MaxFrags + 1][]byte
 	eth      ip.Ethernet

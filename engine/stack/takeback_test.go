@@ -17,7 +17,7 @@ type fickle struct {
 	endless
 	e     *Endpoint
 	n     int
-	at    seq.Num // of the current Fill
+	at    seq.Num // start of the bytes of the current Fill
 	from  seq.Num // start of the bytes taken back
 	says  byte
 	fresh int // bytes that Next returns after the panic

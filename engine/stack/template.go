@@ -21,7 +21,7 @@ const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wi
 //
 //	| Ethernet 14 or 18 | IPv4 20 or IPv6 40 | TCP 20..60 | payload
 type template struct {
-	hdr   [maxHeader]byte // of a run; of other frames only Ethernet and IP
+	hdr   [maxHeader]byte // headers of the current run; without a run only Ethernet and IP
 	n     int             // length of Ethernet and IP headers
 	ipAt  int             // offset of the IP header
 	v6    bool
@@ -32,7 +32,7 @@ type template struct {
 	end    int    // length of the headers of the current run; 0: no run
 	size   int    // payload bytes for which hdr is valid
 	tcpSum uint64 // of hdr's TCP header and pseudo-header, in 32 bits, without sequence number and flags
-	runSum uint64 // the same without length
+	runSum uint64 // tcpSum without the length
 }
 
 func (f *template) init(cfg *Config, t *tcp.Tuple) {

@@ -91,7 +91,7 @@ type visit uint8
 const (
 	txIdle   visit = iota // nothing since the last tidy
 	txPolled              // visited, but nothing to send
-	txSent                // it sent
+	txSent                // frames were sent
 )
 
 // tidy is the part of output that the peer does not wait for.

@@ -20,17 +20,17 @@ type link struct {
 	slots verbs.MR // receive buffers
 	idle  time.Duration
 
-	in               chan Message    // results of receiveLoop
+	in               chan Message    // messages from receiveLoop to receive
 	alive            context.Context // done, with the cause, when nothing more is received
 	fail             context.CancelCauseFunc
 	messagesReceived atomic.Int64  // messages so far
 	posted           atomic.Uint64 // work requests so far
 	beaten           uint64        // posted at the last Beat; owned by the goroutine of the Beats
-	silence          atomic.Bool   // the peer was given up
+	silence          atomic.Bool   // the connection ended because the peer was inactive
 	watched          atomic.Pointer[watch]
 	stop             context.CancelFunc
 	running          sync.WaitGroup // its goroutines
-	once             sync.Once      // of shut
+	once             sync.Once      // makes shut run once
 }
 
 // ErrIdle is wrapped if a peer was inactive for too long.

@@ -163,7 +163,7 @@ func TestFreeTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.end.PD.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // not in use
+	if _, err := l.end.PD.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // keeps the domain busy
 		t.Fatal(err)
 	}
 	if err := l.end.Close(); !errors.Is(err, ddp.ErrBusy) {

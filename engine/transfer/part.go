@@ -22,7 +22,7 @@ type part struct {
 	resumed  bool
 	released chan struct{} // closed when others may use the name
 	// guarded by Tree.mu
-	users  []*copying // connections
+	users  []*copying // connections that write the file
 	wanted time.Time  // when another client last requested the name
 }
 

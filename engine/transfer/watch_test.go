@@ -21,7 +21,7 @@ func TestWatch(t *testing.T) {
 		most    uint64
 		payload []uint64
 		pressed func(tick int) bool
-		ends    int    // at this tick; -1: never
+		ends    int    // w.end is called at this tick; -1: never
 		sharers uint64 // 0: watch.sharers is nil
 	}{
 		{"nobody waits", enough, steps(0), func(int) bool { return false }, -1, 0},

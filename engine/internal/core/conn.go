@@ -33,14 +33,14 @@ type Conn struct {
 
 	Owner   atomic.Pointer[Shard] // changes at most once, before the connection is established
 	iw      *iwarp.Conn
-	counted tally.Counted[mpa.ReceiverCounters] // the part that the shard's sums contain
+	counted tally.Counted[mpa.ReceiverCounters] // counters that the shard's sums already contain
 	carrier Carrier                             // of iw; nil while the kernel is still connecting
 	Port    *ports.Reservation                  // nil if the kernel or a listener has the port
 
 	result   chan error // one value: nil once established, or the error
 	retry    startup.Retry
 	Ended    bool           // the connection ended, or the attempt was abandoned
-	rejected bool           // by the consumer: the failure is not logged
+	rejected bool           // by the consumer, which is why the failure is not logged
 	Charge   *budget.Charge // of a passive connection on a socket; the stack holds the charges of the others
 }
 

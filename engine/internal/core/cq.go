@@ -12,7 +12,7 @@ import (
 type CQ struct {
 	fifo     atomic.Pointer[fifo[verbs.Completion]] // filled by workers
 	old      atomic.Pointer[fifo[verbs.Completion]] // filled before Resize; nil once it is empty
-	settled  atomic.Bool                            // no worker may still push into old
+	settled  atomic.Bool                            // no worker can push into old any more
 	resize   sync.Mutex
 	dev      *Device // nil for a sink
 	overrun  atomic.Bool

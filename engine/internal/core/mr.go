@@ -96,8 +96,8 @@ func (m *MR) deregister() error {
 // accessed it end; nothing else is affected.
 type RegionError struct {
 	STag ddp.STag
-	Off  uint64 // of the byte that was accessed
-	Len  int    // of the region
+	Off  uint64 // offset of the byte that was accessed
+	Len  int    // length of the region
 }
 
 func (e *RegionError) Error() string {

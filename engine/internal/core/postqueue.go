@@ -10,7 +10,7 @@ import (
 // postQueue carries work requests from consumers to the worker: any goroutine puts, only the worker peeks and advances.
 // The slots own the memory for gather lists and inline data, so that posting copies and never allocates.
 type postQueue[T any] struct {
-	mu    sync.Mutex // producers
+	mu    sync.Mutex // held by the producers
 	mask  uint32
 	slots []T
 	tail  atomic.Uint32 // next slot to fill

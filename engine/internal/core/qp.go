@@ -40,15 +40,15 @@ type QP struct {
 	rq       postQueue[rdmap.RecvWR]
 	doorbell Doorbell
 	shard    atomic.Pointer[Shard] // set once the queue pair has a connection
-	conn     atomic.Pointer[Conn]  // the last that was attached
+	conn     atomic.Pointer[Conn]  // the last connection that was attached
 	close    sync.Once
 	closed   atomic.Bool   // Close was called: posts fail, and Dial must not try again
 	denied   atomic.Uint32 // rights that Allow took away
-	dscp     atomic.Int32  // of SetDSCP
+	dscp     atomic.Int32  // argument of SetDSCP
 
 	// Owned by the worker.
 	rdma    rdmap.QP
-	counted tally.Counted[rdmap.Counters] // the part that the shard's sums contain
+	counted tally.Counted[rdmap.Counters] // counters that the shard's sums already contain
 	iw      *iwarp.Conn
 	share   *Share // of its owner, on shard; nil: none
 	overran bool

@@ -14,13 +14,13 @@ import (
 // its own rdmap.SRQ, with the regions of its own table, when a message of one of its queue pairs begins to arrive. So
 // no worker keeps receives that another worker needs.
 type SRQ struct {
-	cfg     verbs.SRQConfig // complete
+	cfg     verbs.SRQConfig // with the defaults filled in
 	pd      *PD
 	slots   []rdmap.RecvWR
 	free    *fifo[int32] // slots
 	posted  *fifo[int32]
 	limit   atomic.Int32
-	users   atomic.Int32 // queue pairs
+	users   atomic.Int32 // number of queue pairs that use it
 	closed  atomic.Bool
 	onEmpty func() // see OnEmpty; nil: none
 	starved starvedQPs

@@ -15,9 +15,9 @@ import (
 // watched is the progress of a worker, which the watchdog reads.
 type watched struct {
 	since     atomic.Int64 // start of the current turn on the engine's clock; 0 while the worker sleeps
-	place     atomic.Int32 // in the turn
+	place     atomic.Int32 // current place in the turn
 	goroutine atomic.Int64
-	stalled   atomic.Int64 // since of the turn that the watchdog reported
+	stalled   atomic.Int64 // value of since for the turn that the watchdog reported; 0: none
 }
 
 type place = int32
