@@ -23,8 +23,8 @@ func (b binding) shift() uint8 {
 	return chunkShift
 }
 
-// rxData returns the bytes of a received frame that each chunk holds at least. Linux before April 2026 fills rxTailroom
-// too.
+// rxData returns the number of bytes of a received frame that each chunk holds at least. Linux before April 2026 stores
+// bytes of the frame in rxTailroom too.
 func (b binding) rxData() uint32 {
 	n := uint32(1)<<b.shift() - RxHeadroom
 	if b.zeroCopy && b.segments {
@@ -33,7 +33,7 @@ func (b binding) rxData() uint32 {
 	return n
 }
 
-// flags are those of struct sockaddr_xdp.
+// flags returns the flags for struct sockaddr_xdp.
 func (b binding) flags() uint16 {
 	f := uint16(unix.XDP_USE_NEED_WAKEUP)
 	if b.segments {
@@ -52,11 +52,11 @@ type device struct {
 	driverErr error // why driver is unknown, or nil
 }
 
-// opener creates a socket bound in one way.
+// opener creates a socket and binds it in the given way: openLinux or FakeKernel.openSocket.
 type opener func(Config, binding) (*Socket, error)
 
-// negotiate binds with the best mode that c allows and the device supports. ModeAuto does not use a zero-copy mode
-// known to be faulty. Every attempt uses its own socket, because a UMEM keeps the flag of a failed bind.
+// negotiate opens a socket with the best mode that c allows and the device supports. ModeAuto does not use a zero-copy
+// mode known to be faulty. Every attempt uses a new socket, because a UMEM keeps the flags of a failed bind.
 func (d *device) negotiate(c *Config, open opener) (*Socket, error) {
 	copied := binding{segments: true, small: d.fitsSmallChunks(c)}
 	if c.Mode == ModeCopy {
@@ -104,7 +104,8 @@ func (d *device) openZeroCopy(c *Config, open opener) (*Socket, error) {
 	return s, nil
 }
 
-// longestHeader is what the kernel's bind adds to the MTU for the longest frame: two VLAN tags, and the FCS.
+// longestHeader is the number of bytes that the kernel's bind adds to the MTU for the longest frame: Ethernet header,
+// two VLAN tags and FCS.
 const longestHeader = vlanHeader + 4
 
 // oneChunkMTU is the largest MTU at which a zero-copy chunk holds every frame, by the rule of the kernel's bind.
@@ -114,9 +115,10 @@ const oneChunkMTU = RxChunkData - longestHeader
 var errTailroom = fmt.Errorf("this kernel's zero-copy writes its own data into received frames of several chunks: "+
 	"lower the MTU to %d, or install a kernel of May 2026 or later", oneChunkMTU)
 
-// reservesTailroom reports whether the kernel keeps the end of each chunk free for its notes on a frame of several
-// chunks. Such a kernel refuses a socket without segments if the device's MTU, which must be above oneChunkMTU, does
-// not fit one chunk. It does so before it calls the driver. Drivers with several chunks per frame have no such rule.
+// reservesTailroom reports whether the kernel keeps the end of each chunk free for struct skb_shared_info, which
+// describes a frame of several chunks. The device's MTU must be above oneChunkMTU. Such a kernel then refuses a socket
+// without segments, with EINVAL and before it calls the driver. Other kernels, and drivers that support several chunks
+// per frame, have no such rule.
 func (d *device) reservesTailroom(c *Config, open opener) (bool, error) {
 	probe, err := Config{Ifindex: c.Ifindex, Queue: c.Queue, RxFrames: 64, TxSlots: 64,
 		NewSocket: c.NewSocket, BindTimeout: c.BindTimeout}.withDefaults()
@@ -133,9 +135,9 @@ func (d *device) reservesTailroom(c *Config, open opener) (bool, error) {
 	return false, s.Close()
 }
 
-// fitsSmallChunks reports whether small chunks hold every frame. They occupy half as much CPU cache. Only copy mode
-// uses them: drivers divide zero-copy chunks by their own rules, and some use only whole KiB of a chunk, after the
-// headroom.
+// fitsSmallChunks reports whether small chunks hold every frame in copy mode. They occupy half as much CPU cache.
+// Zero-copy mode does not use them: each driver has its own rules for the use of a chunk, and some use only whole KiB
+// of it after the headroom.
 func (d *device) fitsSmallChunks(c *Config) bool {
 	return !c.LargeFrames && c.TxSlot == 1 && d.mtu+vlanHeader <= 1<<smallShift-RxHeadroom
 }
@@ -155,7 +157,8 @@ func (d *device) missingFeature(b binding) error {
 	return nil
 }
 
-// maxMTU returns the largest MTU for which the kernel binds with zero-copy, as far as the driver tells.
+// maxMTU returns the largest MTU for which the kernel binds with zero-copy. If the driver does not report its maximum
+// number of chunks per frame, maxMTU assumes MaxFrags.
 func (d *device) maxMTU(b binding) int {
 	segments := 1
 	if b.segments {

@@ -20,16 +20,16 @@
 //	 ^               |  (Send queues)
 //	 +-- CancelTx ---+
 //
-// The kernel does not have all receive chunks while frames flow, so that the few in use stay in the processor's cache;
-// Stats.RxOffered says how many it has. The others are a reserve for bursts: an idle socket offers all.
+// While frames flow, the kernel has only some of the receive chunks, so that these stay in the processor's cache;
+// Stats.RxOffered is their number. The others are a reserve for bursts: an idle socket offers all to the kernel.
 //
-// In zero-copy mode the device's own ring takes its entries from RxFrames: have at least twice as many chunks as
-// ethtool -g shows, or the fill ring is empty most of the time, which costs system calls and frames.
+// In zero-copy mode the device's own ring takes its entries from RxFrames. Set RxFrames to at least twice the ring size
+// that ethtool -g shows. Otherwise the fill ring is empty most of the time, which costs system calls and frames.
 //
-// In zero-copy mode the driver returns the chunks of the kernel. A driver that delivers a chunk twice gives it two
-// readers, or a reader and the device: checked bytes change while they are read. Descriptors of chunks that the kernel
-// does not own are dropped and counted (Stats.RxBadDesc), but a descriptor of a chunk in the fill ring cannot be
-// distinguished. So ModeAuto does not use zero-copy with drivers that are known to do this: [Driver.ZeroCopyFault].
+// In zero-copy mode the driver chooses the chunk of each received frame. If a driver delivers a chunk twice, it has two
+// readers, or a reader and the device: bytes change after their checksum was verified. Descriptors of chunks that the
+// kernel does not own are dropped and counted (Stats.RxBadDesc). But if the chunk is already in the fill ring again,
+// the second delivery looks valid. So ModeAuto avoids zero-copy with drivers known to do this: [Driver.ZeroCopyFault].
 //
 // # Rings
 //

@@ -14,7 +14,7 @@ import (
 
 // Driver describes the XDP features of a device's driver.
 type Driver struct {
-	Name       string // as shown by ethtool -i; empty if it has none
+	Name       string // as shown by ethtool -i; empty if unknown
 	Native     bool   // runs XDP programs
 	ZeroCopy   bool   // has a zero-copy mode for AF_XDP
 	RxSegments bool   // passes frames of several buffers to programs
@@ -25,9 +25,9 @@ type Driver struct {
 
 // zeroCopyFaults are drivers whose zero-copy mode can corrupt data, with the cause.
 var zeroCopyFaults = map[string]string{
-	// igb_alloc_rx_buffers_zc clears the length of the descriptor after those that it fills, at which
-	// igb_clean_rx_irq_zc stops; but not if free chunks run out at the end of the ring: then old descriptors are taken
-	// for new ones.
+	// igb_clean_rx_irq_zc stops at a descriptor of length 0. igb_alloc_rx_buffers_zc clears the length of the
+	// descriptor after those that it fills, except if it runs out of free chunks at the end of the ring. Then
+	// igb_clean_rx_irq_zc takes old descriptors for new ones.
 	"igb": "igb delivers chunks again that are free or being read, once free chunks ran " +
 		"out, and frames overwrite each other",
 }
@@ -41,7 +41,8 @@ func (d Driver) ZeroCopyFault() error {
 	return nil
 }
 
-// ErrNotReported is wrapped by the errors of QueryDriver if the kernel is older than 6.3.
+// ErrNotReported is wrapped by the errors of QueryDriver if the kernel is older than 6.3, and by those of QueueNAPI and
+// ReceiveQueues if it is older than 6.8.
 var ErrNotReported = errors.New("this kernel does not report the XDP features of drivers")
 
 // The part of linux/netdev.h that QueryDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
@@ -62,7 +63,8 @@ const (
 	netdevQueueRx      = 0
 )
 
-// QueryDriver queries the netdev family of generic netlink for a device in the calling thread's network namespace.
+// QueryDriver returns the XDP features of the driver of a device in the calling thread's network namespace. It asks the
+// netdev family of generic netlink.
 func QueryDriver(ifindex int) (Driver, error) {
 	attrs, err := queryNetdev(netdevDevGet, attr{netdevIfindex, uint32(ifindex)})
 	if err != nil {
@@ -112,7 +114,7 @@ func ReceiveQueues(ifindex, most int) (n int, err error) {
 	return n, nil
 }
 
-// queryQueue asks about a receive queue.
+// queryQueue returns the attributes of a receive queue. Before Linux 6.8 the error is ErrNotReported.
 func queryQueue(ifindex int, queue uint32) ([]syscall.NetlinkRouteAttr, error) {
 	attrs, err := queryNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
 		attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, queue})
@@ -122,7 +124,7 @@ func queryQueue(ifindex int, queue uint32) ([]syscall.NetlinkRouteAttr, error) {
 	return attrs, err
 }
 
-// attr is an attribute of 32 bits.
+// attr is a netlink attribute with a value of 32 bits.
 type attr struct {
 	kind  int
 	value uint32
@@ -145,10 +147,11 @@ func queryNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, erro
 	return queryGeneric(req)
 }
 
-// netdevNumber is the number of the family, which is constant while the kernel runs, or 0 before the query.
+// netdevNumber caches the number of the netdev family, which is constant while the kernel runs. It is 0 before the
+// first query.
 var netdevNumber atomic.Uint32
 
-// netdevFamily returns the number of the family.
+// netdevFamily returns the number of the netdev family.
 func netdevFamily() (int, error) {
 	if n := netdevNumber.Load(); n != 0 {
 		return int(n), nil
@@ -198,8 +201,9 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 	return d
 }
 
-// genlHeader is struct genlmsghdr: command, version, and 16 zero bits. nl.Genlmsg, which netlink.GenlFamilyGet uses,
-// sends adjacent memory instead of zeros, which another thread may write.
+// genlHeader is struct genlmsghdr: command, version, and 16 zero bits. It replaces nl.Genlmsg, which
+// netlink.GenlFamilyGet uses: that reads the 16 bits from adjacent memory, which another thread may write at the same
+// time.
 type genlHeader [2]byte
 
 // Len and Serialize implement nl.NetlinkRequestData.

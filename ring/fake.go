@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FakeConfig configures a FakeKernel. The zero value completes a frame when it is taken, is kicked as in copy mode, and
-// starts its rings at index 0.
+// FakeConfig configures a FakeKernel. With the zero value, Take completes the frame that it returns, frames are sent
+// only by kicks, as in copy mode, and the rings start at index 0.
 type FakeConfig struct {
 	Start  uint32 // first index of all rings; near 2^32 to test wrapping
 	Budget int    // packets per kick; 0: 32, as Linux
-	Manual bool   // Complete completes taken frames
+	Manual bool   // frames from Take are completed by CompleteFrames only
 	Poller bool   // Take polls the transmit ring itself and needs no kicks, as a busy zero-copy driver
 
 	LateTx bool // as Linux before 6.17: taken descriptors stay in the transmit ring until all visible ones are taken
 	// NoTailroom makes zero-copy behave as in Linux before April 2026: binds do not check the MTU, and the kernel
-	// writes its notes over the end of the first chunk of a received packet of several chunks.
+	// writes struct skb_shared_info over the end of the first chunk of a received packet of several chunks.
 	NoTailroom bool
 	MTU        int     // of the device; 0: 1500
-	Driver     *Driver // reported driver; nil: the kernel does not report it
+	Driver     *Driver // the driver that the kernel reports; nil: it reports none
 	// Refuse, if set, is called at each bind. An errno other than 0 makes the bind fail. If nil, a bind with zero-copy
 	// fails with EOPNOTSUPP, as on veth.
 	Refuse func(zeroCopy, segments bool) unix.Errno
@@ -45,11 +45,11 @@ type FakeKernel struct {
 	comp      producer[uint64]
 	rx        producer[unix.XDPDesc]
 	tx        consumer[unix.XDPDesc]
-	busy      []bool // per chunk: transmitted and not completed
+	busy      []bool // per chunk: accepted for transmission and not completed
 
-	sent  []unix.XDPDesc // accepted for transmission, whole packets; the first taken ones are old
-	taken int            // old descriptors in sent
-	done  []uint64       // taken, waiting for Complete
+	sent  []unix.XDPDesc // descriptors of whole packets accepted for transmission
+	taken int            // number of descriptors at the start of sent that Take returned
+	done  []uint64       // addresses of descriptors that Take returned and that are not completed
 	state State
 	stats FakeStats
 	err   error // first error that Linux would not tolerate
@@ -66,7 +66,7 @@ type FakeStats struct {
 	Accepted     uint64 // packets read from the transmit ring
 	Lost         uint64 // packets dropped on transmission, in StateBusy
 	Taken        uint64 // packets that Take returned
-	InvalidDescs uint64 // descriptors in fill or transmit ring that Linux would refuse
+	InvalidDescs uint64 // descriptors in the fill or transmit ring that Check objects to
 	Kicks        uint64
 }
 
@@ -102,7 +102,7 @@ func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	return s, nil
 }
 
-// openSocket creates a socket bound in one way.
+// openSocket creates a socket that is bound in the way b.
 func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 	if e := k.cfg.Refuse(b.zeroCopy, b.segments); e != 0 {
 		return nil, e
@@ -151,7 +151,7 @@ func (k *FakeKernel) fitsMTU(segments bool) bool {
 	return k.cfg.NoTailroom || k.cfg.MTU+14+2*4+4 <= chunks*k.zeroCopyFrame(segments)
 }
 
-// onlyCopy is the driver of a veth.
+// onlyCopy is a Refuse of a driver without zero-copy mode, such as veth.
 func onlyCopy(zeroCopy, _ bool) unix.Errno {
 	if zeroCopy {
 		return unix.EOPNOTSUPP
@@ -227,7 +227,7 @@ func (k *FakeKernel) invalid(format string, args ...any) {
 var errnos = [...]unix.Errno{0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.ENETDOWN, unix.ENXIO,
 	unix.EBADF, unix.EIO}
 
-// kickTx is sendto.
+// kickTx does what sendto(2) does in Linux, or what the state demands.
 func (k *FakeKernel) kickTx() unix.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -245,7 +245,7 @@ func (k *FakeKernel) kickRx()          {}
 func (k *FakeKernel) poll() bool       { return false }
 func (k *FakeKernel) enableInterrupt() {}
 
-// wait does not sleep for packets, because no other thread acts. With an extra descriptor it sleeps for that, at most a
+// wait does not sleep until a packet arrives. With an extra descriptor it sleeps until that is readable, at most a
 // millisecond.
 func (k *FakeKernel) wait(timeout time.Duration, extra int) Ready {
 	if extra < 0 {
@@ -270,7 +270,8 @@ func (k *FakeKernel) statistics() (unix.XDPStatistics, error) {
 		Rx_fill_ring_empty_descs: k.stats.NoFill, Tx_invalid_descs: k.stats.InvalidDescs,
 	}
 	if !k.zeroCopy {
-		// As Linux: a frame without a chunk is dropped, and finds the fill ring empty only if it fits one chunk.
+		// As in Linux: rx_dropped also counts frames without a chunk, but rx_fill_ring_empty_descs only those of them
+		// that need one chunk.
 		st.Rx_dropped += k.stats.NoFill
 		st.Rx_fill_ring_empty_descs -= k.stats.NoFillMulti
 	}

@@ -24,7 +24,8 @@ func (k *FakeKernel) chunkData() int {
 	return k.frameSize
 }
 
-// inject puts frame in chunks of at most size bytes; with more, the last descriptor too says that the packet goes on.
+// inject puts frame in chunks, at most size bytes in each. If more is true, the last descriptor too has XDP_PKT_CONTD:
+// the packet continues with the next call.
 func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +83,8 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 	return true
 }
 
-// accept reads up to budget packets from the transmit ring as sent but not completed.
+// accept moves the descriptors of up to budget packets from the transmit ring to k.sent. It returns EAGAIN if the
+// transmit ring still has descriptors.
 func (k *FakeKernel) accept(budget int) unix.Errno {
 	for ; budget > 0; budget-- {
 		if k.tx.head == k.tx.tail {
@@ -154,8 +156,8 @@ func (k *FakeKernel) dropOne() {
 	}
 }
 
-// Take appends the next transmitted frame to dst. It returns false if there is none. The frame is completed now, or by
-// Complete with FakeConfig.Manual.
+// Take appends the next transmitted frame to dst. It returns false if there is none. Take completes the frame, or with
+// FakeConfig.Manual CompleteFrames does.
 func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -182,8 +184,8 @@ func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// CompleteFrames completes up to n taken descriptors (n < 0: all), oldest first (a frame has one per chunk), and
-// returns their number.
+// CompleteFrames completes up to n descriptors of frames that Take returned, oldest first, and returns their number. A
+// frame has one descriptor per chunk. A negative n means all.
 func (k *FakeKernel) CompleteFrames(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

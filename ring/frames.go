@@ -11,7 +11,7 @@ type Owner uint8
 
 // Owners of chunks.
 const (
-	OwnerFree       Owner = iota // none: in the free list
+	OwnerFree       Owner = iota // no owner: the chunk is in the free list
 	OwnerFill                    // the kernel, to receive into
 	OwnerRx                      // the reader, from Recv until Release
 	OwnerTx                      // the writer, from AllocTx until Flush passes the slot on
@@ -53,7 +53,7 @@ func (c Census) String() string {
 type frames struct {
 	rx     []Owner
 	tx     []Owner
-	open   []uint8 // per slot: queued, or the number of descriptors not completed by the kernel
+	open   []uint8 // per slot: the constant queued, or the number of descriptors that the kernel has not completed
 	rxFree []uint32
 	txFree []uint32
 	slot   uint32 // chunks per slot
@@ -87,13 +87,14 @@ func newFrames(c *Config, shift uint8) frames {
 // chunkAt returns the number of the chunk at an offset in the UMEM.
 func (f *frames) chunkAt(offset uint64) uint64 { return offset >> (f.shift & 63) }
 
-// fits reports whether n bytes from an offset on lie within one chunk.
+// fits reports whether the n bytes at offset in the UMEM lie within one chunk.
 func (f *frames) fits(offset uint64, n uint32) bool {
 	size := uint64(1) << (f.shift & 63)
 	return offset&(size-1)+uint64(n) <= size
 }
 
-// moveRx changes the owner of a receive chunk, if it is the one expected.
+// moveRx gives receive chunk i from one owner to another. If from is not its owner, moveRx records a misuse and returns
+// false.
 func (f *frames) moveRx(i uint32, from, to Owner) bool {
 	if i >= uint32(len(f.rx)) || f.rx[i] != from {
 		f.reportMisuse("receive chunk", i, f.rx, from, to)
@@ -105,7 +106,8 @@ func (f *frames) moveRx(i uint32, from, to Owner) bool {
 	return true
 }
 
-// moveTx changes the owner of a slot, if it is the one expected.
+// moveTx gives transmit slot i from one owner to another. If from is not its owner, moveTx records a misuse and returns
+// false.
 func (f *frames) moveTx(i uint32, from, to Owner) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != from {
 		f.reportMisuse("transmit slot", i, f.tx, from, to)
@@ -124,7 +126,8 @@ func (f *frames) freeRx(i uint32) {
 	}
 }
 
-// completeTx takes one completed descriptor of a slot and reports whether it was the last one. The caller counts.
+// completeTx records that the kernel completed one descriptor of transmit slot i. After the last one it frees the slot
+// and returns true. The caller must then update f.count.
 func (f *frames) completeTx(i uint32) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != OwnerCompletion || f.open[i] == 0 {
 		f.reportMisuse("transmit slot", i, f.tx, OwnerCompletion, OwnerFree)

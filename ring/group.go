@@ -14,24 +14,26 @@ import (
 // each frame on the member that the bond's policy chooses. Frames are lost while no member may send, as on the bond.
 // It is not safe for concurrent use.
 type Group struct {
-	members []*Socket // their positions are in the slot numbers; nil: free position
+	members []*Socket // by position, which is part of a slot number; nil: free position
 	retired []bool    // by position: removed, but the reader or the writer still has chunks
 	senders []int     // positions of the members that may send
 	policy  Policy
 	last    int // position in members of the one that sent last: the next frame probably uses it
 	turn    int // position at which Recv starts
 	fds     []unix.PollFd
-	scratch []byte // of frames that cannot be sent
+	scratch []byte // memory of the TxBuf that AllocTx returns while no member may send
 	info    Info
-	stats   Stats // of closed sockets, and of frames that were lost here
+	stats   Stats // of removed sockets, and of frames that the Group dropped
 }
 
 var _ Port = (*Group)(nil)
 
-// slotBits are those of a member's slot in a slot number of a Group; the member's position is above.
+// slotBits is the number of low bits of a Group's slot number that hold the slot number of the member. The bits above
+// hold the position of the member.
 const slotBits = 20
 
-// nowhere is the position in the slot numbers of frames that cannot be sent.
+// nowhere is the position in the slot number of a TxBuf that no member has: AllocTx returns it while no member may
+// send.
 const nowhere = 1<<(32-slotBits) - 1
 
 // MaxMembers is the maximum number of members of a Group.
@@ -40,7 +42,7 @@ const MaxMembers = 64
 // NewGroup returns a Group without members.
 func NewGroup() *Group { return &Group{} }
 
-// Add adds the socket of a member, which g owns from now on. It does not send before Use.
+// Add adds the socket of a member, which g owns from now on. The member receives. It sends only after a call of Use.
 func (g *Group) Add(s *Socket) error {
 	at := slices.Index(g.members, nil)
 	if at < 0 {
@@ -54,8 +56,8 @@ func (g *Group) Add(s *Socket) error {
 	return nil
 }
 
-// Remove removes the member with an interface index. It returns the socket, which the caller closes; or nil if there is
-// none, or if chunks are still in use: then g closes it later.
+// Remove removes the member with an interface index. It returns the socket, which the caller must close. It returns nil
+// if there is no such member, or if chunks of the socket are still in use: then g closes the socket later.
 func (g *Group) Remove(ifindex int) *Socket {
 	at := g.position(ifindex)
 	if at < 0 {
@@ -68,8 +70,8 @@ func (g *Group) Remove(ifindex int) *Socket {
 	return s
 }
 
-// Use sets the policy and the members that may send, by interface index and in the order that hashes refer to. Others
-// are ignored.
+// Use sets the policy and the members that may send. senders holds their interface indices in the order of the bond:
+// the policy's hash modulo their number chooses one. Indices without a member are ignored.
 func (g *Group) Use(p Policy, senders []int) {
 	g.policy = p
 	var list []int
@@ -98,7 +100,8 @@ func (g *Group) position(ifindex int) int {
 	return -1
 }
 
-// takeBack frees the position of a removed member if none of its chunks is in use, and returns the socket.
+// takeBack frees the position of a removed member and returns its socket. It returns nil if the reader or the writer
+// still has chunks of the socket.
 func (g *Group) takeBack(at int) *Socket {
 	s := g.members[at]
 	queued := (s.qtail - s.qhead) * s.cfg.TxSlot
@@ -112,7 +115,7 @@ func (g *Group) takeBack(at int) *Socket {
 	return s
 }
 
-// closeRetired closes the removed members whose chunks have come back.
+// closeRetired closes the sockets of the removed members whose chunks are no longer in use.
 func (g *Group) closeRetired() {
 	for at, gone := range g.retired {
 		if gone {
@@ -123,7 +126,8 @@ func (g *Group) closeRetired() {
 	}
 }
 
-// mergeInfo computes what holds on every member. Without members the last state remains.
+// mergeInfo sets g.info to properties that hold for every member, with the sums of RxFrames and TxSlots. Without
+// members g.info does not change.
 func (g *Group) mergeInfo() {
 	first := true
 	for at, s := range g.members {
@@ -186,7 +190,8 @@ func (g *Group) Refill() (n int) {
 	return n
 }
 
-// AllocTx implements Port. The slot is one of the member that sent last, or of another if that has none.
+// AllocTx implements Port. The slot belongs to the member that sent last, or to another one if that has none free.
+// While no member may send, AllocTx returns memory that Send drops.
 func (g *Group) AllocTx() (TxBuf, bool) {
 	if len(g.senders) == 0 {
 		if len(g.scratch) < g.info.TxRoom {
@@ -211,7 +216,8 @@ func (g *Group) allocOn(at int) (TxBuf, bool) {
 	return b, ok
 }
 
-// owner returns the member of a slot number, or nil, and makes the number that of the member.
+// owner returns the member whose slot b is, or nil, and the member's position. It replaces the slot number of the Group
+// in b by that of the member.
 func (g *Group) owner(b *TxBuf) (s *Socket, at int) {
 	at = int(b.slot >> slotBits)
 	b.slot &= 1<<slotBits - 1
@@ -221,8 +227,8 @@ func (g *Group) owner(b *TxBuf) (s *Socket, at int) {
 	return s, at
 }
 
-// Send implements Port. It copies the frame if the policy chooses another member than AllocTx did. A frame for a member
-// without a free slot is sent on the other.
+// Send implements Port. It copies the frame if the policy chooses another member than AllocTx did. If the chosen member
+// has no free slot, the frame is sent on the member of AllocTx.
 func (g *Group) Send(b TxBuf, n int) {
 	s, at := g.owner(&b)
 	if s == nil || len(g.senders) == 0 {
@@ -256,7 +262,7 @@ func (g *Group) Send(b TxBuf, n int) {
 	}
 }
 
-// lose drops a frame of the writer, which a socket counts like an invalid one.
+// lose drops a frame that cannot be sent, and counts it as invalid. s is the member whose slot b is, or nil.
 func (g *Group) lose(s *Socket, b TxBuf) {
 	g.stats.TxInvalid++
 	if s != nil {
@@ -274,10 +280,10 @@ func (g *Group) CancelTx(b TxBuf) {
 // Block returns nil: sockets accept frames only.
 func (g *Group) Block() []byte { return nil }
 
-// SendBlock does nothing.
+// SendBlock does nothing: Block returns no memory.
 func (g *Group) SendBlock([]byte, Shape) {}
 
-// Flush implements Port, for the members that may send. Frames of others wait until they may send again.
+// Flush implements Port, for the members that may send. Frames queued on other members wait until these may send again.
 func (g *Group) Flush() State {
 	st := StateOK
 	for _, at := range g.senders {
@@ -313,7 +319,7 @@ func (g *Group) Wait(timeout time.Duration, extraFD int) Ready {
 		s.countWait()
 		idle = idle && s.offer.isIdle()
 		g.fds = append(g.fds, unix.PollFd{Fd: int32(s.k.descriptor()), Events: unix.POLLIN})
-		if s.info.Fake { // it has no descriptor
+		if s.info.Fake { // ppoll cannot wait for a fake, which has no descriptor
 			timeout = min(max(timeout, 0), time.Millisecond)
 		}
 	}
@@ -387,7 +393,7 @@ func (s *Stats) add(o *Stats) {
 	}
 }
 
-// Info implements Port: what holds on every member.
+// Info implements Port: the properties that hold for every member, and the sums of RxFrames and TxSlots.
 func (g *Group) Info() Info { return g.info }
 
 // Audit implements Port.

@@ -4,17 +4,17 @@ import "time"
 
 // Facts of the kernel's AF_XDP interface.
 const (
-	// bytes per UMEM chunk: the largest that the kernel takes without the unaligned mode
+	// bytes per UMEM chunk: the largest that the kernel accepts in aligned mode
 	ChunkSize  = 4096
 	chunkShift = 12 // log2 ChunkSize
-	smallShift = 11 // log2 of the smallest chunk that the kernel takes
-	// XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
+	smallShift = 11 // log2 of the smallest chunk that the kernel accepts
+	// XDP_PACKET_HEADROOM: a received frame starts this number of bytes after the start of its chunk
 	RxHeadroom  = 256
 	RxChunkData = ChunkSize - RxHeadroom // bytes of a received frame that one chunk of ChunkSize holds
 	// bytes at the end of each chunk of a zero-copy socket with segments, where the kernel keeps struct
-	// skb_shared_info: 320 bytes with 64-bit processors and 17 fragments, and what is left of 128
+	// skb_shared_info: 320 bytes with 64-bit processors and 17 fragments, rounded up to a multiple of 128
 	rxTailroom = 384
-	ethHeader  = 14              // bytes; a shorter frame is no Ethernet frame
+	ethHeader  = 14              // bytes; the minimum length of a frame
 	vlanHeader = ethHeader + 2*4 // the longest Ethernet header that the steering program passes: with two VLAN tags
 )
 
@@ -31,11 +31,11 @@ const (
 	MaxFrames = 1 << 19
 	// MaxRingSize is the maximum number of entries of a ring (16 MiB of descriptors).
 	MaxRingSize = 1 << 20
-	// MaxKickBudget is the maximum number of packets per transmit system call. The call hides its CPU from the Go
-	// scheduler, so a stop-the-world waits for it: half a millisecond, at 2 us per packet.
+	// MaxKickBudget is the maximum number of packets per transmit system call. The Go scheduler does not know that the
+	// thread is in the call, so a stop-the-world waits for its end: half a millisecond, at 2 us per packet.
 	MaxKickBudget = 256
-	// MaxKicks is the maximum number of transmit system calls per Flush, so that Flush ends even if the peer never
-	// does.
+	// MaxKicks is the maximum number of transmit system calls per Flush, so that Flush ends soon even if the kernel
+	// takes few packets per call.
 	MaxKicks = 64
 	// MaxQueues is the maximum number of queues for which a program should create sockets by default: an adapter may
 	// have hundreds, and each needs a thread and 20 MiB of UMEM.

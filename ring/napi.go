@@ -14,7 +14,8 @@ import (
 type NAPI struct {
 	ID            uint32
 	DeferHardIRQs uint32 // empty polls in a row before the driver enables the interrupt again
-	// GROFlushTimeout is the time in nanoseconds until the kernel polls itself while the interrupt is deferred.
+	// GROFlushTimeout is the time in nanoseconds after which the kernel polls by a timer while the interrupt is
+	// deferred.
 	GROFlushTimeout uint64
 	// IRQSuspendTimeout is the time in nanoseconds for which epoll may suspend the interrupt. Only programs that busy
 	// poll through epoll use it.
@@ -34,8 +35,8 @@ const (
 	netdevQueueNAPI = 4 // of queue-get
 )
 
-// QueueNAPI returns the ID of the NAPI instance that polls a receive queue of a device of the calling thread's network
-// namespace. It is 0 when the driver names none. Kernels before 6.8 do not report it: the error wraps ErrNotReported.
+// QueueNAPI returns the ID of the NAPI instance that polls a receive queue of a device in the calling thread's network
+// namespace. It is 0 if the driver does not report one. With kernels before 6.8 the error wraps ErrNotReported.
 func QueueNAPI(ifindex int, queue uint32) (uint32, error) {
 	attrs, err := queryQueue(ifindex, queue)
 	if err != nil {
@@ -78,7 +79,7 @@ func SetNAPI(n NAPI) error {
 	return nil
 }
 
-// findNumber returns the number in an attribute of 32 or 64 bits, 0 without it.
+// findNumber returns the number in the attribute kind, which has 32 or 64 bits, or 0 if there is no such attribute.
 func findNumber(attrs []syscall.NetlinkRouteAttr, kind uint16) uint64 {
 	for _, a := range attrs {
 		switch {
@@ -92,11 +93,12 @@ func findNumber(attrs []syscall.NetlinkRouteAttr, kind uint16) uint64 {
 	return 0
 }
 
-// pollBudget is the maximum number of frames that one poll receives: what the driver takes after an interrupt.
+// pollBudget is the maximum number of frames that one poll receives. It is the kernel's limit for a poll after an
+// interrupt.
 const pollBudget = 64
 
-// NAPI returns the ID of the NAPI instance of the socket's queue, 0 when the kernel has none for the socket: the driver
-// does not name it, or the kernel is older than 6.14.
+// NAPI returns the ID of the NAPI instance of the socket's queue. It is 0 if the driver does not report the instance,
+// or if the kernel is older than 6.14.
 func (s *Socket) NAPI() uint32 {
 	id, err := unix.GetsockoptInt(s.Fd(), unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
 	if err != nil {
@@ -105,9 +107,9 @@ func (s *Socket) NAPI() uint32 {
 	return uint32(id)
 }
 
-// BusyPoll has Recv poll the NAPI instance of the queue whenever the receive ring is empty, instead of leaving that to
-// interrupts. Wait enables the interrupt again before it sleeps. deferrals is NAPI.DeferHardIRQs. It needs
-// CAP_NET_ADMIN.
+// BusyPoll makes Recv poll the NAPI instance of the queue whenever the receive ring is empty, instead of waiting for
+// interrupts. Wait enables the interrupt again before it sleeps. deferrals is the DeferHardIRQs of the NAPI instance.
+// BusyPoll needs CAP_NET_ADMIN.
 func (s *Socket) BusyPoll(deferrals uint32) error {
 	k, ok := s.k.(*linux)
 	if !ok {
@@ -129,9 +131,9 @@ func (k *linux) setSocket(option, value int) error {
 }
 
 // poll receives the frames that wait in the queue, if BusyPoll was called; otherwise it returns false. In zero-copy
-// mode SO_BUSY_POLL is on for this call only: while it is on, a kernel that prefers busy polling does not wake the
-// driver for transmission, and virtio_net transmits by another NAPI instance than the one that is polled. In copy mode
-// it stays on, and each transmit call polls too.
+// mode SO_BUSY_POLL is on for this call only. While it is on, the transmit calls of a socket that prefers busy polling
+// poll the NAPI instance of the receive queue and do not wake the driver. But virtio_net transmits by another NAPI
+// instance. In copy mode SO_BUSY_POLL stays on, and each transmit call polls too.
 func (k *linux) poll() bool {
 	if !k.polls {
 		return false
@@ -144,9 +146,9 @@ func (k *linux) poll() bool {
 	return true
 }
 
-// enableInterrupt polls without preference for busy polling until the driver enables the interrupt: after as many empty
-// polls as the NAPI instance defers it. If a frame arrives meanwhile the interrupt stays deferred, and the caller finds
-// the frame.
+// enableInterrupt makes the driver enable the interrupt, if BusyPoll was called. The driver does so after k.deferrals
+// empty polls in a row without preference for busy polling. If a frame arrives meanwhile, the interrupt stays deferred,
+// and the caller finds the frame.
 func (k *linux) enableInterrupt() {
 	if !k.polls {
 		return

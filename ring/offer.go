@@ -11,39 +11,41 @@ import "time"
 // Intel Xeon with 2 MiB of L2 cache, and no difference on an AMD EPYC with 32 MiB of L3 cache for the two processors.
 // Chunks of 2 KiB instead of 4 brought 3 to 4 % on that EPYC.
 //
-// The number doubles when one Refill finds more than half of the chunks in use, and rises to all chunks when the fill
-// ring has run empty, because frames may have been dropped then. It halves after a calm time, counted in chunks,
-// without use of more than a quarter. A fill ring that runs empty makes the calm time four times as long, and each calm
-// time that passes makes it half as long: where a worker often loses its processor for longer than the few chunks last,
-// it soon offers all of them all the time.
+// The number of chunks that the kernel has, target, doubles when one Refill finds more than half of them in use. It
+// rises to all chunks when the fill ring has run empty, because frames may have been dropped then. It halves after a
+// calm time in which at most a quarter was in use. The length of a calm time is counted in offered chunks. An empty
+// fill ring makes the next calm time four times as long, and each calm time that passes makes the next one half as
+// long. So a worker that often loses its processor, for longer than the few chunks last, soon offers all chunks all the
+// time.
 //
-// The shortest calm time is a few milliseconds of a fast flow. A worker that loses its processor for half a millisecond
-// a few times a second would otherwise use all chunks nearly always: with 2^18 chunks of calm it moved 0.85 as much on
-// that Xeon.
+// The shortest calm time is a few milliseconds of a fast flow. If it were long, a worker that loses its processor for
+// half a millisecond a few times a second would use all chunks nearly always: with a calm time of 2^18 chunks the
+// throughput was 0.85 times as high on that Xeon.
 //
-// A socket that has received nothing for a while offers all chunks, so a burst into an idle socket finds the whole
-// reserve. Package ring has no clock: Recv counts calls that found nothing, and Wait first sleeps for offerSettle
-// only.
+// A socket that has received nothing for a while is idle and offers all chunks, so that a burst finds the whole
+// reserve. Package ring has no clock: Recv counts calls that found nothing, and Wait first sleeps for offerSettle only.
+// A socket that receives nothing in that sleep is idle.
 //
 // Zero-copy sockets always offer all chunks, since their driver keeps as many as its own ring has in any case.
 type offer struct {
 	all      uint32 // chunks for reception
 	target   uint32 // chunks that the kernel has while frames flow
 	offered  uint32 // chunks that the kernel had after the last Refill
-	most     uint32 // maximum of chunks in use at a Refill, since target last changed or was confirmed
-	calm     uint32 // chunks that Refill offered in that time
+	most     uint32 // maximum of chunks in use at a Refill, since the calm time began
+	calm     uint32 // chunks offered since the calm time began
 	quiet    uint32 // calls of Recv in a row that found nothing; a Wait counts quietWait times
-	patience uint32 // chunks of a calm time, offerCalm to offerCalmMax
+	patience uint32 // length of the calm time in offered chunks, from offerCalm to offerCalmMax
 	grown    uint64 // times that target rose
 }
 
 const (
-	// offerLeast is the number of chunks that a socket starts with: 1 MiB of small chunks, 2 MiB of large ones.
+	// offerLeast is the first and the smallest target: 1 MiB of small chunks, 2 MiB of large ones.
 	offerLeast = 512
-	// offerCalm is 10 ms of frames of 1,514 bytes at 10 Gbit/s, offerCalmMax a minute and a half.
+	// offerCalm chunks last 10 ms for frames of 1,514 bytes at 10 Gbit/s, offerCalmMax chunks a minute and a half.
 	offerCalm    = 1 << 13
 	offerCalmMax = 1 << 26
-	// quietRecvs is a count of calls of Recv that takes a spinning worker about a millisecond.
+	// quietRecvs is the number of calls of Recv without a packet that make a socket idle. They take a spinning worker
+	// about a millisecond.
 	quietRecvs  = 1 << 14
 	quietWait   = quietRecvs / 16
 	offerSettle = time.Millisecond
@@ -53,7 +55,8 @@ func newOffer(all uint32) offer {
 	return offer{all: all, target: min(all, offerLeast), patience: offerCalm}
 }
 
-// adjust changes the target when the kernel has left chunks of those that were offered.
+// adjust updates the target at a Refill. left is the number of chunks in the fill ring, which the kernel has not used
+// yet.
 func (o *offer) adjust(left uint32) {
 	used := o.offered - min(left, o.offered)
 	switch {
@@ -88,7 +91,7 @@ func (o *offer) grow(target uint32) bool {
 	return rises
 }
 
-// addQuiet counts calls that found nothing, and reports whether the socket has become idle.
+// addQuiet counts n more calls that found nothing, and reports whether they made the socket idle.
 func (o *offer) addQuiet(n uint32) bool {
 	before := o.quiet
 	o.quiet = min(before+n, quietRecvs)

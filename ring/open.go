@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linux is the kernel's end of a real socket.
+// linux implements kernel with an AF_XDP socket.
 type linux struct {
 	fd   int
 	maps [][]byte // everything to unmap
@@ -44,7 +44,7 @@ func Open(cfg Config) (*Socket, error) {
 	return s, nil
 }
 
-// openLinux creates a socket bound in one way.
+// openLinux creates a socket and binds it in the way b.
 func openLinux(c Config, b binding) (*Socket, error) {
 	fd, err := c.NewSocket()
 	if err != nil {
@@ -65,9 +65,9 @@ func openLinux(c Config, b binding) (*Socket, error) {
 	return s, nil
 }
 
-// prepare makes a socket that is only to be bound. Its fill ring is full: a zero-copy driver takes from it in bind(2),
-// and one that finds nothing there receives nothing until a later wake-up reaches the queue's interrupt, which igb does
-// not send to the right one where receive and transmit queues have interrupts of their own.
+// prepare does everything to create a socket except bind it. It fills the fill ring, because a zero-copy driver takes
+// chunks from it in bind(2). A driver that finds none receives nothing until a later wake-up raises the interrupt of
+// the receive queue. igb raises the wrong one if the receive and transmit queue have separate interrupts.
 func (k *linux) prepare(c Config, b binding) (*Socket, error) {
 	a, err := k.setUp(&c, b)
 	if err != nil {
@@ -161,8 +161,8 @@ func (k *linux) mapUMEM(c *Config, shift uint8) (umem []byte, huge bool, err err
 	return m, false, nil
 }
 
-// register registers the UMEM with the kernel. If the locked-memory limit is too low, it is raised once, as far as
-// allowed.
+// register registers the UMEM with the kernel. If the limit of locked memory is too low, register raises it as far as
+// allowed and tries once more.
 func (k *linux) register(umem []byte, chunk uint32) error {
 	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
 		Size: chunk}
@@ -182,8 +182,8 @@ func (k *linux) register(umem []byte, chunk uint32) error {
 	return nil
 }
 
-// RaiseMemlock raises the limit of locked memory, to the hard limit if it may not be removed. A process that opens
-// sockets after dropping its privileges must call it before.
+// RaiseMemlock removes the limit of locked memory, or raises it to the hard limit if that is not permitted. A process
+// that opens sockets without privileges must call RaiseMemlock before it drops them.
 func RaiseMemlock() error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {
@@ -216,7 +216,8 @@ func mapRing[T any](k *linux, pgoff int64, off *unix.XDPRingOffset, size uint32)
 	}, nil
 }
 
-// bind binds to the queue. EBUSY is normal for some 20 ms after another socket of the queue was closed.
+// bind binds to the queue. It retries for c.BindTimeout after EBUSY, which is normal for some 20 ms after another
+// socket of the queue was closed.
 func (k *linux) bind(c *Config, b binding) error {
 	sa := unix.SockaddrXDP{Flags: b.flags(), Ifindex: uint32(c.Ifindex), QueueID: c.Queue}
 	var err error
@@ -241,11 +242,12 @@ func (k *linux) bind(c *Config, b binding) error {
 	return fmt.Errorf("bind: %w", err)
 }
 
-// setBusyPoll asks for larger transmit batches than the kernel's 32 and for the memory of all slots in flight. Both may
-// fail without harm; it returns the budget in force. Kernels before 6.17 have no such budget, and there copy mode shows
-// which descriptors it took only when it has taken all that it once saw: late.
+// setBusyPoll asks the kernel for transmit batches of more than 32 packets, and for a send buffer of all slots. Both
+// may fail without harm. It returns the maximum number of packets per batch. Kernels before 6.17 cannot change it. For
+// these late is true: in copy mode they read the producer index, and move the consumer index only after they have taken
+// all descriptors up to there.
 func (k *linux) setBusyPoll(c *Config) (budget uint32, late bool) {
-	// An skb of one chunk is charged with less than two chunks; the kernel doubles the value it is given.
+	// The kernel charges an skb of one chunk with less than two chunks, and doubles the value that is set here.
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
 		int(c.TxSlots*c.TxSlot)*ChunkSize)
 	const kernelDefault = 32

@@ -4,7 +4,7 @@ package ring
 type frag struct{ off, n uint32 }
 
 // Packet is a received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A Packet may be
-// copied; then only one of the copies may be released.
+// copied; only one of the copies may be released.
 type Packet struct {
 	mem   []byte // the UMEM
 	size  uint32 // bytes in all pieces
@@ -18,7 +18,7 @@ func (p *Packet) Len() int { return int(p.size) }
 // NumFrags returns the number of pieces; 0 after Release.
 func (p *Packet) NumFrags() int { return int(p.n) }
 
-// Frag returns piece i, or nil. It aliases the UMEM; its capacity is limited to the piece.
+// Frag returns piece i, or nil if there is none. It aliases the UMEM; its capacity ends with the piece.
 func (p *Packet) Frag(i int) []byte {
 	if uint(i) >= uint(p.n) || i >= MaxFrags {
 		return nil
@@ -50,7 +50,8 @@ type TxBuf struct {
 	slot uint32
 }
 
-// NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back, by the slot number.
+// NewTxBuf returns a TxBuf for a transmit slot that a decorator provides itself. The decorator recognises it by its
+// slot number in Send and CancelTx, and must not pass it to the Port below.
 func NewTxBuf(data []byte, slot uint32) TxBuf { return TxBuf{Data: data, slot: slot} }
 
 // Slot returns the number of the slot.

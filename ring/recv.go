@@ -7,7 +7,7 @@ import (
 )
 
 // Recv fills batch with received packets and returns their number. The reader owns them until Release. A packet whose
-// last piece has not arrived waits for the next call; one of more than MaxFrags pieces is dropped.
+// last piece has not arrived waits for a later call. A packet of more than Config.MaxFrags pieces is dropped.
 func (s *Socket) Recv(batch []Packet) int {
 	avail := s.rx.avail(uint32(len(batch)))
 	if avail == 0 && s.k != nil && s.k.poll() {
@@ -51,8 +51,8 @@ func (s *Socket) Recv(batch []Packet) int {
 	return got
 }
 
-// claimFrame makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored, and one of a
-// chunk that the kernel does not have: drivers deliver some twice, see [Driver.ZeroCopyFault].
+// claimFrame makes the reader the owner of d's chunk. It returns false, and counts d as bad, if d is not in a receive
+// chunk or the kernel does not own that chunk: drivers deliver some chunks twice, see [Driver.ZeroCopyFault].
 func (s *Socket) claimFrame(d *unix.XDPDesc) bool {
 	i, ok := s.frames.filledFrame(d)
 	if !ok {
@@ -62,13 +62,14 @@ func (s *Socket) claimFrame(d *unix.XDPDesc) bool {
 	return s.frames.moveRx(uint32(i), OwnerFill, OwnerRx)
 }
 
-// filledFrame returns the chunk of the receive part that d is in, if the kernel has that.
+// filledFrame returns the number of the receive chunk that d is in. ok is false if there is none, or if the kernel does
+// not own it.
 func (f *frames) filledFrame(d *unix.XDPDesc) (i uint64, ok bool) {
 	i = f.chunkAt(d.Addr)
 	return i, i < uint64(len(f.rx)) && f.fits(d.Addr, d.Len) && f.rx[i] == OwnerFill
 }
 
-// addFragment adds one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
+// addFragment adds d, one piece of a packet in several pieces, to s.chain and reports whether the packet is complete.
 func (s *Socket) addFragment(d *unix.XDPDesc) bool {
 	last := d.Options&unix.XDP_PKT_CONTD == 0
 	ok := s.claimFrame(d)
@@ -126,7 +127,8 @@ func (s *Socket) Release(p *Packet) {
 	p.n, p.size = 0, 0
 }
 
-// Refill offers free receive chunks to the kernel, as many as offer decides, and returns their number.
+// Refill offers free receive chunks to the kernel and returns their number. The type offer decides how many the kernel
+// has.
 func (s *Socket) Refill() int {
 	if len(s.frames.rxFree) == 0 || s.k == nil {
 		return 0
@@ -197,7 +199,8 @@ func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	return s.wait(timeout, extraFD)
 }
 
-// countWait counts a sleep, also as quiet time of the offer.
+// countWait counts a call of Wait that sleeps. It also adds to the quiet time of the offer, and offers all chunks when
+// the socket becomes idle.
 func (s *Socket) countWait() {
 	s.stats.Waits++
 	if s.offer.addQuiet(quietWait) {
@@ -205,7 +208,7 @@ func (s *Socket) countWait() {
 	}
 }
 
-// settleOffer makes the offer idle.
+// settleOffer marks the socket as idle and offers all chunks.
 func (s *Socket) settleOffer() {
 	s.offer.quiet = quietRecvs
 	s.refill(s.offer.all)

@@ -5,7 +5,7 @@ import "sync/atomic"
 // shared is a ring in memory shared with the kernel.
 type shared[T any] struct {
 	prod, cons, flags *uint32
-	desc              []T // a power of two
+	desc              []T // the entries; their number is a power of two
 }
 
 // producer is the writing end of a ring. Written entries are invisible to the other end until publish.
@@ -30,8 +30,8 @@ func newConsumer[T any](s shared[T]) consumer[T] {
 	return consumer[T]{shared: s, head: atomic.LoadUint32(s.cons), tail: atomic.LoadUint32(s.prod)}
 }
 
-// room returns the number of entries that can be written. It reads the consumer's index only if less than want are
-// known.
+// room returns the number of entries that can be written. It reads the consumer's index again only if, by the index
+// last read, there are fewer than want.
 func (r *producer[T]) room(want uint32) uint32 {
 	free := uint32(len(r.desc)) - (r.head - r.tail)
 	if free < want {
@@ -59,8 +59,8 @@ func (r *producer[T]) used() uint32 {
 // needWakeup reports whether the kernel needs a system call to process the ring.
 func (r *producer[T]) needWakeup() bool { return atomic.LoadUint32(r.flags)&needWakeup != 0 }
 
-// avail returns the number of entries that can be read. It reads the producer's index only if less than want are known.
-// The result never exceeds the ring's size, whatever the memory contains.
+// avail returns the number of entries that can be read. It reads the producer's index again only if, by the index last
+// read, there are fewer than want. The result never exceeds the ring's size, even if the index is wrong.
 func (r *consumer[T]) avail(want uint32) uint32 {
 	n := r.tail - r.head
 	if n < want {

@@ -4,8 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. Without a free one it reaps
-// first. It returns false if all slots wait for the device.
+// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. If none is free, it calls Reap.
+// It returns false if still none is free.
 func (s *Socket) AllocTx() (TxBuf, bool) {
 	f := &s.frames
 	if s.k == nil {
@@ -37,7 +37,8 @@ func (s *Socket) span(i uint32) (from, to uint64) {
 	return from, from + size
 }
 
-// owns reports whether the writer owns slot, and counts a misuse otherwise.
+// owns reports whether the writer owns slot, that is between AllocTx and Send or CancelTx. Otherwise it counts a
+// misuse.
 func (s *Socket) owns(slot uint32) bool {
 	f := &s.frames
 	if slot >= uint32(len(f.tx)) || f.tx[slot] != OwnerTx || f.open[slot] != 0 {
@@ -63,7 +64,7 @@ func (s *Socket) Send(b TxBuf, n int) {
 	s.qtail++
 }
 
-// CancelTx returns an unused slot.
+// CancelTx frees a slot from AllocTx without sending it.
 func (s *Socket) CancelTx(b TxBuf) {
 	if s.k == nil || !s.owns(b.slot) {
 		return
@@ -73,9 +74,9 @@ func (s *Socket) CancelTx(b TxBuf) {
 	}
 }
 
-// Flush passes the queued frames to the kernel and makes it transmit, with at most Config.Kicks system calls. They
-// bypass the Go scheduler, which would otherwise take the P away from a thread that spends its time in them. Frames
-// that the kernel did not accept stay in the ring; call Flush again later.
+// Flush passes the queued frames to the kernel and makes it transmit, with at most Config.Kicks system calls. These
+// bypass the Go scheduler: otherwise it would take the P from a thread that stays long in a system call. Frames that
+// the kernel did not accept stay in the ring; call Flush again later.
 func (s *Socket) Flush() State {
 	if s.k == nil {
 		return StateClosed
@@ -109,7 +110,8 @@ func (s *Socket) Flush() State {
 	return st
 }
 
-// onKick counts the result of a kick and returns the state after it. A drop by the device is not forgotten.
+// onKick counts the result of a kick and returns the state after it. StateBusy, which reports a dropped frame, remains
+// the state after a later kick that succeeds or ends with EAGAIN.
 func (s *Socket) onKick(errno unix.Errno, before State) State {
 	s.stats.Kicks++
 	st := stateOf(errno)

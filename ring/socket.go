@@ -15,8 +15,8 @@ type kernel interface {
 	kickRx()                                  // process the fill ring
 	wait(timeout time.Duration, fd int) Ready // sleep until a packet arrives or fd is readable
 	statistics() (unix.XDPStatistics, error)  // XDP_STATISTICS
-	poll() bool                               // receive pending frames of the queue, if it is polled
-	enableInterrupt()                         // if the queue is polled
+	poll() bool                               // receive pending frames of the queue; false without busy polling
+	enableInterrupt()                         // of the queue, before wait; does nothing without busy polling
 	close() error                             // release everything
 	descriptor() int                          // file descriptor or -1
 }
@@ -31,8 +31,8 @@ type area struct {
 	segments bool   // frames may span several chunks
 	shift    uint8  // log2 of the bytes of a chunk
 	rxData   uint32 // bytes of a received frame that each chunk holds at least
-	budget   uint32 // packets per kick accepted by the kernel
-	lateTx   bool   // copy mode may take descriptors and update the transmit ring later
+	budget   uint32 // maximum packets per transmit system call
+	lateTx   bool   // the kernel may take descriptors and move the consumer index of the transmit ring later
 }
 
 // Socket is one AF_XDP socket, bound to one queue of one device, with its own UMEM. It is not safe for concurrent use.
@@ -88,7 +88,7 @@ type Stats struct {
 	RxPackets, RxBytes uint64
 	RxOversize         uint64 // packets of more than MaxFrags chunks, dropped whole
 	RxBadDesc          uint64 // invalid receive descriptors, or of chunks not in the fill ring; dropped
-	RxOffered          uint64 // target number of the kernel's chunks while frames flow: a state, not a count
+	RxOffered          uint64 // target number of the kernel's receive chunks while frames flow; not a counter
 	RxGrown            uint64 // times that RxOffered rose
 	TxPackets, TxBytes uint64 // handed to the kernel
 	TxCompleted        uint64 // reported complete
@@ -101,7 +101,7 @@ type Stats struct {
 	Down               uint64 // with ENETDOWN
 	Gone               uint64 // with ENXIO or ENODEV
 	OtherErrors        uint64
-	LastErrno          unix.Errno // latest errno without its own state
+	LastErrno          unix.Errno // latest errno counted in OtherErrors
 	Waits              uint64
 	Polls              uint64 // calls that polled the NAPI instance, see Socket.BusyPoll
 	Misuse             uint64 // operations on chunks of another owner, refused
@@ -115,7 +115,8 @@ type Stats struct {
 	KernelTxRingEmpty   uint64
 }
 
-// newSocket creates the tracking of frames and the ring ends for shared memory a.
+// newSocket returns the socket of kernel k whose rings and UMEM are in a. All its receive chunks that fit the fill ring
+// are in it.
 func newSocket(c Config, k kernel, a area) *Socket {
 	if !a.segments {
 		c.MaxFrags = 1
@@ -151,7 +152,7 @@ func (s *Socket) Fd() int {
 // Info returns the properties of the open socket.
 func (s *Socket) Info() Info { return s.info }
 
-// Stats returns the counters. It makes one system call for the kernel's.
+// Stats returns the counters. It makes one system call to read those of the kernel.
 func (s *Socket) Stats() Stats {
 	st := s.stats
 	st.Misuse = s.frames.misuse

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is the condition of the transmit side after a Flush. None is fatal to the socket; only StateGone and
-// StateClosed last.
+// State is the condition of the transmit side after a Flush. Only StateGone and StateClosed are permanent: after any
+// other state, a later Flush may succeed.
 type State uint8
 
 // States of a socket.
 const (
 	StateOK    State = iota // all queued frames were sent
 	StateAgain              // EAGAIN: the device accepts no more now; frames wait in the ring; call Flush again later
-	// EBUSY: the device dropped at least one frame; Socket.Pending tells whether others wait
+	// EBUSY: the device dropped at least one frame; others may wait in the ring
 	StateBusy
 	StateNoBuffers // ENOBUFS: temporarily out of kernel memory; frames wait
 	StateDown      // ENETDOWN: the link is down; frames wait
@@ -61,5 +61,5 @@ type Ready uint8
 const (
 	ReadyRx    Ready = 1 << iota // packets can be received
 	ReadyExtra                   // the extra file descriptor is readable
-	ReadyError                   // the socket or the extra descriptor has an error; Flush tells the state
+	ReadyError                   // the socket or the extra descriptor has an error; Flush returns the socket's state
 )

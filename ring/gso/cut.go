@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// MaxBlock is bytes of the longest frame, so that neither its IP packet's length needs more than 16 bits
-	// nor the frame more than what interfaces take at a time (gso_max_size, ip-link(8)).
+	// MaxBlock is the maximum length of a block in bytes, with its headers. The length of its IP packet must fit 16
+	// bits, and the block must not exceed what interfaces accept at a time (gso_max_size, ip-link(8)).
 	MaxBlock = 65535
 )
 
-// Shape is ring.Shape with this package's view of it.
+// Shape is ring.Shape with the methods that cut a block.
 type Shape ring.Shape
 
 func (s *Shape) tcpAt() int {
@@ -53,7 +53,7 @@ func (s *Shape) Segment(dst, block []byte, i int) []byte {
 	return dst
 }
 
-// pseudoSum is the running sum of TCP's pseudo header for a segment of n bytes behind the IP header h.
+// pseudoSum returns the running sum of TCP's pseudo-header for a TCP segment of n bytes that follows IP header h.
 func (s *Shape) pseudoSum(h []byte, n int) uint64 {
 	if s.IPv6 {
 		return wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), ip.ProtoTCP, n)

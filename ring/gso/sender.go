@@ -42,7 +42,7 @@ func NewSocket() (fd int, err error) {
 	return fd, nil
 }
 
-// UseSocket is OpenSender with a socket from NewSocket, which the Sender then owns.
+// UseSocket is OpenSender with fd, a socket from NewSocket. The Sender owns fd. After an error fd is closed.
 func UseSocket(fd, ifindex int) (*Sender, error) {
 	s := &Sender{fd}
 	if err := s.setUp(ifindex); err != nil {
@@ -66,7 +66,7 @@ func (s *Sender) setUp(ifindex int) error {
 	return nil
 }
 
-// Block is memory for one block: a frame with headroom.
+// Block is the memory of one block: room for a struct virtio_net_hdr, then the frame.
 type Block struct{ mem []byte }
 
 // NewBlock returns a Block for frames of n bytes.
@@ -75,9 +75,9 @@ func NewBlock(n int) Block { return Block{make([]byte, vnetHeader+n)} }
 // Frame returns the memory of the frame.
 func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 
-// Send passes the first n bytes of b's frame, more than one segment, to the kernel. It sets the lengths in the IP
-// header and the checksums. EAGAIN means that nothing was sent because the queue is full; ENOBUFS that at least one
-// segment was dropped.
+// Send passes the first n bytes of b's frame to the kernel. They must hold more than one segment. Send sets the lengths
+// in the IP header and the checksums. EAGAIN means that nothing was sent because the queue is full. ENOBUFS means that
+// at least one segment was dropped.
 func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {
 	c.describe(b.mem[:vnetHeader], b.Frame()[:n])
 	whole := b.mem[:vnetHeader+n]
