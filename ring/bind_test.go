@@ -140,9 +140,9 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestJumboFramesArriveWhole receives frames of all lengths up to an MTU of 9000, on kernels with and without room for
-// the kernel's notes in zero-copy chunks. Only zero-copy that was asked for on the old kernel, and only frames of
-// several chunks, are corrupt.
+// TestJumboFramesArriveWhole receives frames of lengths up to an MTU of 9000. Old kernels do not reserve room for
+// struct skb_shared_info in zero-copy chunks. Frames are corrupt only on an old kernel with ModeZeroCopy, and only
+// those of several chunks.
 func TestJumboFramesArriveWhole(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -181,7 +181,8 @@ func TestJumboFramesArriveWhole(t *testing.T) {
 	}
 }
 
-// TestBindFlags: a driver of one chunk per frame refuses XDP_USE_SG together with zero-copy.
+// TestBindFlags: XDP_USE_SG is set only with segments. A driver that supports one chunk per frame refuses it with
+// zero-copy.
 func TestBindFlags(t *testing.T) {
 	for _, c := range []struct {
 		b    binding
@@ -199,7 +200,7 @@ func TestBindFlags(t *testing.T) {
 }
 
 // TestAskDriver queries a veth, whose driver supports multi-buffer programs, but not zero-copy. It repeats the query,
-// since a header with uninitialized bytes would sometimes succeed.
+// because a request header with uninitialized bytes would fail only sometimes.
 func TestAskDriver(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	a.in(t, func() error {
@@ -223,7 +224,7 @@ func TestAskDriver(t *testing.T) {
 	})
 }
 
-// TestParseDriver parses the reply of an igb.
+// TestParseDriver parses the kernel's reply for an igb.
 func TestParseDriver(t *testing.T) {
 	value := func(kind uint16, v []byte) syscall.NetlinkRouteAttr {
 		return syscall.NetlinkRouteAttr{Attr: syscall.RtAttr{Type: kind}, Value: v}
@@ -249,8 +250,8 @@ func TestParseDriver(t *testing.T) {
 	}
 }
 
-// TestFillBeforeBind: a zero-copy driver takes chunks of the fill ring in bind(2). An igb with separate interrupts for
-// receive and transmit queues never received on a queue that started without chunks.
+// TestFillBeforeBind: the fill ring is full before bind(2), in which a zero-copy driver takes chunks from it. An igb
+// with separate interrupts for receive and transmit queues never receives on a queue that starts without chunks.
 func TestFillBeforeBind(t *testing.T) {
 	needs.XSK(t)
 	c, err := Config{Ifindex: 1}.withDefaults()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The kernel's end runs in another goroutine and echoes everything. Run with -race.
+// TestConcurrentEcho: the socket echoes all frames, while the kernel's end of the rings runs in another goroutine. The
+// race detector checks the memory order.
 func TestConcurrentEcho(t *testing.T) {
 	for _, poller := range []bool{false, true} {
 		const frames = 4_000
@@ -60,7 +61,7 @@ func TestConcurrentEcho(t *testing.T) {
 	}
 }
 
-// feed injects frames and checks their echoes. It returns the error.
+// feed injects frames and checks their echoes. It returns what is wrong, or "".
 func feed(k *FakeKernel, frames int, sizes []int) string {
 	var buf, want []byte
 	for in, out := 0, 0; out < frames; {

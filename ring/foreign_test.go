@@ -8,7 +8,7 @@ import (
 	"github.com/asavie/xdp"
 )
 
-// foreign is a socket of an independent AF_XDP implementation.
+// foreign opens a socket of an independent AF_XDP implementation on h.
 func (h *host) foreign(t *testing.T) *xdp.Socket {
 	t.Helper()
 	var s *xdp.Socket

@@ -31,7 +31,7 @@ func addMember(t *testing.T, g *Group, k *FakeKernel, ifindex int) {
 	}
 }
 
-// tcpFrame is a frame of IPv4 with a source port.
+// tcpFrame returns a frame with an IPv4 packet of TCP from the given source port.
 func tcpFrame(port uint16) []byte {
 	b := make([]byte, 60)
 	copy(b, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45})
@@ -56,7 +56,7 @@ func sendFrame(t *testing.T, g *Group, b []byte) {
 	}
 }
 
-// taken returns the frames that each kernel has sent since the last call.
+// taken returns the number of frames that each kernel has sent since the last call.
 func taken(kernels []*FakeKernel) (n []int) {
 	for _, k := range kernels {
 		count := 0
@@ -100,7 +100,8 @@ func TestGroupFailover(t *testing.T) {
 	}
 }
 
-// TestGroupSwitchesWhileWriting: a slot of a member that may no longer send reaches the other member with its bytes.
+// TestGroupSwitchesWhileWriting: if a member may no longer send when its slot is written, the other member sends the
+// frame.
 func TestGroupSwitchesWhileWriting(t *testing.T) {
 	g, kernels := fakeMembers(t, 2)
 	g.Use(PolicyLayer34, []int{1})
@@ -205,7 +206,8 @@ func TestGroupMembersChange(t *testing.T) {
 	}
 }
 
-// TestPolicyHash compares with the kernel's formulas, written out for one frame in each form.
+// TestPolicyHash compares the hash of each policy with the kernel's formula, for a frame of IPv4 and of IPv6, with and
+// without VLAN tag.
 func TestPolicyHash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, v6 := range []bool{false, true} {

@@ -38,8 +38,8 @@ func audit(t testing.TB, s Port, k *FakeKernel) {
 	}
 }
 
-// pattern fills b, a frame of at least 14 bytes, so that each byte depends on id and its offset. The addresses are
-// those of a unicast frame with an EtherType for experiments; the id follows if there is room.
+// pattern fills b, a frame of at least 14 bytes, so that each byte depends on id, the length and its offset. The
+// Ethernet header has unicast addresses and an EtherType for experiments. The id follows it if there is room.
 func pattern(b []byte, id uint32) []byte {
 	r := rand.NewPCG(uint64(id), uint64(len(b)))
 	i := 0
@@ -58,7 +58,7 @@ func pattern(b []byte, id uint32) []byte {
 
 func newFrame(n int, id uint32) []byte { return pattern(make([]byte, n), id) }
 
-// transmit sends a frame and fails the test if there is no slot.
+// transmit queues a frame for Flush, and fails the test if there is no slot.
 func transmit(t testing.TB, p Port, f []byte) {
 	t.Helper()
 	b, ok := p.AllocTx()
@@ -68,5 +68,5 @@ func transmit(t testing.TB, p Port, f []byte) {
 	p.Send(b, copy(b.Data, f))
 }
 
-// small is a socket with few chunks.
+// small configures a socket with few chunks.
 var small = Config{RxFrames: 16, TxSlots: 8, MaxFrags: 4}

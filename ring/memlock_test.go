@@ -20,7 +20,8 @@ func dropCaps(caps ...int) error {
 	return unix.Capset(&h, &d[0])
 }
 
-// Without CAP_IPC_LOCK, the soft limit is raised to the hard limit if that helps. Otherwise the error says what to do.
+// TestMemlockLimit: without CAP_IPC_LOCK, Open raises the soft limit to the hard limit. If that is too low, the error
+// says what to do.
 func TestMemlockLimit(t *testing.T) {
 	a, _ := newPair(t, 9000) // with chunks of 4,096 bytes
 	var old unix.Rlimit

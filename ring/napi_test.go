@@ -106,8 +106,9 @@ func instances(t *testing.T, ifindex int) (ids []uint32) {
 	return ids
 }
 
-// TestBusyPollReceives: a busy-polling socket receives and sends like any other, asleep and awake. The NAPI instance is
-// that of a veth, which its socket does not name, so interrupts still receive.
+// TestBusyPollReceives: a busy-polling socket receives frames that arrive while it sleeps, and still prefers busy
+// polling afterwards. A veth does not report its NAPI instance to the socket, so polls find nothing and interrupts
+// receive.
 func TestBusyPollReceives(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turns lets frames arrive and be received, n in each of count turns, and returns how many the kernel dropped.
+// turns injects n frames and receives them, count times. It returns the number of frames that the kernel dropped.
 func turns(t testing.TB, s *Socket, k *FakeKernel, count, n int) (lost int) {
 	t.Helper()
 	f := newFrame(60, 1)
@@ -30,7 +30,8 @@ func turns(t testing.TB, s *Socket, k *FakeKernel, count, n int) (lost int) {
 	return lost
 }
 
-// withKernel returns the number of chunks that the kernel holds, including filled ones.
+// withKernel returns the number of receive chunks that the kernel has, including those with a frame that was not
+// received.
 func withKernel(s *Socket) uint32 { return s.Census()[OwnerFill] }
 
 // TestFewChunksWhileFramesFlow: a steady flow reuses few chunks, and loses nothing.
@@ -90,7 +91,8 @@ func TestOfferGrowsAtOnce(t *testing.T) {
 	}
 }
 
-// TestOfferShrinksSlowly: bursts keep the offer large for offerCalm chunks; repeated bursts keep it.
+// TestOfferShrinksSlowly: after bursts the offer stays large until offerCalm chunks were offered. Repeated bursts keep
+// it large.
 func TestOfferShrinksSlowly(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{})
 	turns(t, s, k, 200, 64)
@@ -104,7 +106,7 @@ func TestOfferShrinksSlowly(t *testing.T) {
 	}
 	turns(t, s, k, 100, 64) // the period with the bursts ends
 	for n := before; n > offerLeast; n /= 2 {
-		turns(t, s, k, offerCalm/64+int(n)/128+1, 64) // half of the chunks are used up first
+		turns(t, s, k, offerCalm/64+int(n)/128+1, 64) // while the kernel has more than n/2 chunks, Refill offers none
 		if got := s.Stats().RxOffered; got != n/2 {
 			t.Errorf("offered %d after a calm time, want %d", got, n/2)
 		}
@@ -163,8 +165,8 @@ func TestRepeatedLossKeepsTheOffer(t *testing.T) {
 	}
 }
 
-// TestIdleSocketTakesBurst: however few chunks the previous flow had, an idle socket receives a burst of as many frames
-// as there are chunks without loss.
+// TestIdleSocketTakesBurst: an idle socket receives, without loss, a burst of as many frames as it has receive chunks,
+// even if the kernel had few chunks while frames flowed before.
 func TestIdleSocketTakesBurst(t *testing.T) {
 	idle := map[string]func(*Socket){
 		"spinning": func(s *Socket) {
@@ -197,7 +199,7 @@ func TestIdleSocketTakesBurst(t *testing.T) {
 	}
 }
 
-// TestIdleSocketOffersLateChunks: chunks that a reader held beyond the flow reach the kernel too.
+// TestIdleSocketOffersLateChunks: chunks that the reader releases after the socket became idle are offered too.
 func TestIdleSocketOffersLateChunks(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{Start: nearWrap})
 	f := newFrame(60, 1)
@@ -211,7 +213,8 @@ func TestIdleSocketOffersLateChunks(t *testing.T) {
 	}
 }
 
-// TestZeroCopyOffersAll: a driver's own ring may have more entries than a copy-mode socket needs.
+// TestZeroCopyOffersAll: a zero-copy socket always offers all chunks, because the driver's own ring may have more
+// entries than a flow in copy mode needs.
 func TestZeroCopyOffersAll(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{
 		Refuse: func(zeroCopy, segments bool) unix.Errno { return 0 }})
@@ -224,7 +227,7 @@ func TestZeroCopyOffersAll(t *testing.T) {
 	}
 }
 
-// TestVethBurst: frames of a burst into an idle socket on a veth are counted by the sender and by the receiver.
+// TestVethBurst: an idle socket on a veth receives all frames of a burst that needs nearly all its chunks.
 func TestVethBurst(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)

@@ -24,7 +24,7 @@ type model struct {
 	writing []TxBuf
 	sent    map[uint32]int // id -> length of frames given to Send
 	lastOut uint32
-	dropped uint64 // injected beyond MaxFrags
+	dropped uint64 // injected frames of more pieces than MaxFrags
 }
 
 type seen struct {
@@ -108,7 +108,7 @@ func (m *model) recv(n int) {
 	}
 }
 
-// release checks that a packet is unchanged since it arrived.
+// release releases a random packet, after a check that it has not changed since it arrived.
 func (m *model) release() {
 	if len(m.got) == 0 {
 		return
@@ -145,7 +145,7 @@ func (m *model) send() {
 	m.s.Send(b, n)
 }
 
-// take checks that frames leave complete and in order. A busy device may have lost some.
+// take checks that frames are transmitted complete and in order. In StateBusy some are lost.
 func (m *model) take() {
 	for range m.r.IntN(6) {
 		f, ok := m.k.Take(nil)
@@ -177,7 +177,7 @@ func (m *model) rare() {
 	}
 }
 
-// drain finishes everything outstanding. Then nothing may be missing.
+// drain receives and sends all that is outstanding, and checks that no frame and no chunk is missing.
 func (m *model) drain() {
 	m.k.SetState(StateOK)
 	for range 1000 {

@@ -65,8 +65,8 @@ func testRecvSizes(t *testing.T, mtu int) {
 	}
 }
 
-// The kernel reports addresses with its headroom in them; the fill ring must get the chunk's own address. The
-// fake checks.
+// TestRefillMasksHeadroom: the address of a received frame is RxHeadroom bytes after the start of its chunk, but the
+// fill ring must get the address of the start. The fake kernel checks that.
 func TestRefillMasksHeadroom(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{Start: nearWrap})
 	for i := range uint32(200) {
@@ -273,8 +273,8 @@ func TestRecvBadDescriptor(t *testing.T) {
 	}
 }
 
-// TestRecvTwice: igb's zero-copy delivers a chunk again that it delivered a lap of its ring before. The reader of the
-// chunk, or the free list, must not get a second owner. Audit must not report that as our fault.
+// TestRecvTwice: the zero-copy mode of igb may deliver a chunk that it delivered one lap of its ring before. If the
+// chunk is being read or is free, the descriptor must be dropped. Audit must not report it as misuse of this package.
 func TestRecvTwice(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{})
 	again := func() {
@@ -301,7 +301,7 @@ func TestRecvTwice(t *testing.T) {
 	receive(t, s, f)
 }
 
-// A packet of another, larger socket is refused without a crash.
+// TestPacketOfAnotherSocket: Release refuses a packet of another, larger socket without a crash.
 func TestPacketOfAnotherSocket(t *testing.T) {
 	big, k := fake(t, Config{RxFrames: 64, TxSlots: 1}, FakeConfig{})
 	for range 64 {

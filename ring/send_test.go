@@ -34,9 +34,9 @@ func TestSendSizes(t *testing.T) {
 	}
 }
 
-// Before 6.17 a kick that ends with its budget leaves processed descriptors in the ring. The socket must not conclude
-// that nothing was sent: the rest would wait for the next Flush. Nor may it reuse such descriptors when they are
-// complete.
+// TestFlushLateKernel: before Linux 6.17 a kick that ends because of its budget leaves processed descriptors in the
+// ring. The socket must not conclude that nothing was sent: the other frames would wait for the next Flush. Nor may it
+// reuse the processed descriptors when their frames are complete.
 func TestFlushLateKernel(t *testing.T) {
 	s, k := fake(t, Config{RxFrames: 16, TxSlots: 512}, FakeConfig{Start: nearWrap, LateTx: true})
 	send := func(n int) {
@@ -158,7 +158,8 @@ func TestKickBudget(t *testing.T) {
 	}
 }
 
-// A transmit ring smaller than the slots: the rest waits in our queue, in order.
+// TestSmallTransmitRing: if the transmit ring has fewer entries than the slots need, other frames wait in the socket's
+// queue, in order.
 func TestSmallTransmitRing(t *testing.T) {
 	s, k := fake(t, Config{RxFrames: 32, TxSlots: 16, TxSlot: 2, TxSize: 4},
 		FakeConfig{Start: nearWrap})
@@ -207,7 +208,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// EBUSY means that the device dropped a frame. It completes, and the rest continues.
+// TestStateBusy: EBUSY means that the device dropped a frame. The kernel completes it, and Flush continues with the
+// next one.
 func TestStateBusy(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{})
 	k.SetState(StateBusy)

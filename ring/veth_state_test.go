@@ -109,7 +109,7 @@ func TestVethDeviceGone(t *testing.T) {
 	}
 }
 
-// mappings counts the mapped rings of this process.
+// mappings returns the number of rings that this process has mapped.
 func mappings(t *testing.T) int {
 	t.Helper()
 	m, err := os.ReadFile("/proc/self/maps")
@@ -169,7 +169,7 @@ func TestVethBusyQueue(t *testing.T) {
 }
 
 // TestVethStatistics sends more frames than the receiver has chunks, without refills. The kernel counts a dropped frame
-// in rx_dropped, and one that needs a single chunk in rx_fill_ring_empty_descs, too. A Socket must count each once.
+// in rx_dropped, and one that needs a single chunk also in rx_fill_ring_empty_descs. A Socket must count each once.
 func TestVethStatistics(t *testing.T) {
 	for _, c := range []struct{ mtu, bytes, room int }{{1500, 60, 16}, {9000, 8000, 5}} {
 		a, b := newPair(t, c.mtu)
@@ -214,7 +214,7 @@ func TestVethWait(t *testing.T) {
 	defer unix.Close(fd)
 	drainRx(sb)
 	go unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	// Signals wake it too, and the kernel's own IPv6 frames may arrive first.
+	// Signals end Wait too, and the kernel's own IPv6 frames may arrive first.
 	woken := func(fd int, by Ready) bool {
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 			switch r := sb.Wait(5*time.Second, fd); {

@@ -48,7 +48,7 @@ func inNamespace(t testing.TB, f func() error) {
 	}
 }
 
-// newPair creates two hosts. The unnamed namespaces disappear at the end of the test.
+// newPair creates two hosts. Their namespaces have no name and end with the test.
 func newPair(t testing.TB, mtu int) (a, b *host) {
 	t.Helper()
 	needs.XDP(t)
@@ -148,8 +148,8 @@ func ours(b []byte) bool {
 		binary.BigEndian.Uint32(b[14:]) != stray
 }
 
-// exchange sends frames of all sizes from one port to the other and expects each once, in order, unchanged: a veth
-// loses none while few are in flight.
+// exchange sends frames of all sizes from one port to the other. It expects each frame once, in order and unchanged,
+// because a veth loses none while few are in flight.
 func exchange(t testing.TB, from, to Port, sizes []int) {
 	t.Helper()
 	const window = 32

@@ -26,7 +26,7 @@ type wireSegment struct {
 	id        uint16
 	options   int // bytes of TCP options
 	payload   []byte
-	headFlags byte // low bits after the length
+	headFlags byte // low bits of the byte with the header length: the AE flag
 }
 
 // frame builds the frame, with all checksums.
@@ -95,11 +95,12 @@ func checksums(b []byte) {
 		ip.ProtoTCP, len(t)))))
 }
 
-// draw returns a block of whole segments of size bytes, and perhaps a shorter one, and the frames that it stands for.
+// draw returns a random block of at most most segments, and the frames that it stands for. The segments have size bytes
+// of payload; the last one may be shorter.
 func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frames [][]byte) {
 	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()),
 		options: 12, headFlags: byte(r.IntN(2))}
-	w.flags = flagACK | byte(r.IntN(2))*flagECE // with the bit after the length, accurate ECN's counter
+	w.flags = flagACK | byte(r.IntN(2))*flagECE // with headFlags, part of the ACE field
 	s = Shape{IPAt: ip.EthernetLen, Headers: ip.EthernetLen + ip.Len4 + wire.HeaderLen + w.options,
 		Payload: size, IPv6: ipv6}
 	if ipv6 {
@@ -161,7 +162,7 @@ func equal(got, want [][]byte) error {
 	return nil
 }
 
-// recorder is the kernel's side of a packet socket.
+// recorder replaces a packet socket: it appends the segments of each block to got, unless err returns an error.
 type recorder struct {
 	got *[][]byte
 	err func() unix.Errno
@@ -179,7 +180,8 @@ func (r *recorder) Send(b Block, n int, s *Shape) unix.Errno {
 	return 0
 }
 
-// below is the Port below: it sends to the same list, sometimes only part of the frames.
+// below is the Port below: Flush appends the frames to got. If part returns true, the last frame stays for a later
+// Flush.
 type below struct {
 	ring.Port
 	wait [][]byte
@@ -201,8 +203,8 @@ func (b *below) Flush() ring.State {
 	return ring.StateOK
 }
 
-// TestOrder: frames and blocks leave in the order in which they were written, also while the kernel accepts no blocks,
-// or not every frame.
+// TestOrder: frames and blocks are sent in the order in which they were written, even if the kernel at times accepts no
+// blocks, or not every frame.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 2))

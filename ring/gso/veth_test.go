@@ -18,8 +18,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestKernelCuts: the kernel segments blocks into the expected frames, byte for byte: identification, sequence numbers,
-// flags, lengths and checksums. So each segment starts where the writer of the block placed it, at an FPDU.
+// TestKernelCuts: the kernel cuts blocks into the expected frames, byte for byte, with the expected identifications,
+// sequence numbers, flags, lengths and checksums. So each segment starts where the writer of the block placed an FPDU.
 func TestKernelCuts(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -54,8 +54,8 @@ func TestKernelCuts(t *testing.T) {
 	}
 }
 
-// TestVethDeliversBlocksWhole: with the default offloads and a generic program at the other end a block is not
-// cut. It arrives as one frame with a correct IP checksum, and the sum of the pseudo-header as its TCP checksum.
+// TestVethDeliversBlocksWhole: with the default offloads of a veth and a generic program at the other end, a block is
+// not cut. It arrives as one frame. Its IP checksum is correct, and its TCP checksum is the sum of the pseudo-header.
 func TestVethDeliversBlocksWhole(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -81,7 +81,7 @@ func TestVethDeliversBlocksWhole(t *testing.T) {
 	}
 }
 
-// openBlocks opens a Port of a host that takes blocks.
+// openBlocks opens a Port on a host that accepts blocks.
 func openBlocks(t *testing.T, h *topo.Host, mtu int) (p *Port) {
 	from := openPort(t, h, mtu, bpf.ModeAuto)
 	if err := h.Do(func() error {
@@ -136,7 +136,7 @@ func openPort(t *testing.T, h *topo.Host, mtu int, mode bpf.Mode) (s *ring.Socke
 	return s
 }
 
-// carry sends a block and a frame, and returns the arriving frames, which should be n.
+// carry sends a block and a frame, and returns the frames that arrive. It waits until they are n, for at most a minute.
 func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s Shape, frame []byte,
 	n int) (got [][]byte) {
 	mem := p.Block()

@@ -20,8 +20,8 @@ func (p *blockPort) Block() []byte { return make([]byte, 1<<16) }
 
 func (p *blockPort) SendBlock(b []byte, _ ring.Shape) { p.sent = bytes.Clone(b) }
 
-// A capture shows the segments of a block, with the same lengths, sequence numbers and checksums as gopacket computes.
-// The block itself is passed on whole.
+// TestBlock: a capture shows the segments of a block, with the lengths and checksums that gopacket computes. The Port
+// below gets the block uncut.
 func TestBlock(t *testing.T) {
 	h := newHost(t)
 	below := &blockPort{Port: h.p.Port}

@@ -14,9 +14,9 @@ import (
 
 // Filter says which frames to capture. Zero fields do not filter.
 type Filter struct {
-	Flows  []Flow // one of these connections
-	Remote netip.Prefix
-	Port   uint16 // of either end
+	Flows  []Flow       // frames of one of these connections
+	Remote netip.Prefix // addresses of the remote end
+	Port   uint16       // of either end
 }
 
 func (f *Filter) all() bool { return len(f.Flows) == 0 && !f.Remote.IsValid() && f.Port == 0 }
@@ -27,7 +27,7 @@ func (f *Filter) matchFlow(w *Flow) bool {
 		(f.Port == 0 || w.Local.Port() == f.Port || w.Remote.Port() == f.Port)
 }
 
-// match is for the data path. Frames without a TCP segment pass only without a filter.
+// match reports whether a frame passes the filter. A frame without a TCP segment passes only if no field filters.
 func (f *Filter) match(s *segment, isTCP bool, b []byte, d Direction) bool {
 	if f.all() || !isTCP {
 		return f.all()
@@ -42,7 +42,7 @@ const (
 	MaxCaptures = 4
 	// DefaultRing is the size in bytes of the ring between a worker and a capture.
 	DefaultRing = 8 << 20
-	// idle is how long Next sleeps if there are no frames: 3 MiB at 25 Gbit/s.
+	// idle is how long Next sleeps if there are no frames. Meanwhile 3 MiB arrive at 25 Gbit/s.
 	idle = time.Millisecond
 )
 
@@ -64,7 +64,7 @@ type Config struct {
 	Filter
 	Snap int // bytes kept of each frame; 0: all; the first frames of connections are always kept whole
 	Ring int // bytes of the ring for each Port, a power of two; 0: DefaultRing
-	// Decrypted adds the frames of the Ports that Hub.Decrypted made.
+	// Decrypted adds the frames of the Ports that Hub.Decrypted returned.
 	Decrypted bool
 }
 
@@ -118,7 +118,7 @@ func (c *Capture) Stop() {
 	}
 }
 
-// Ports returns the names of the Ports.
+// Ports returns the names of the Ports that the capture covers.
 func (c *Capture) Ports() (names []string) {
 	for _, r := range c.rings {
 		names = append(names, r.port.name)
@@ -132,7 +132,8 @@ func (c *Capture) Dropped(port int) uint64 { return c.rings[port].dropped.Load()
 // Seen returns the number of frames on a Port that passed the filter since the start, including missed ones.
 func (c *Capture) Seen(port int) uint64 { return c.rings[port].seen.Load() }
 
-// StartFrames returns the number of first frames of earlier connections with which the capture began.
+// StartFrames returns the number of kept frames with which the capture began: the first frames of connections that
+// started before it.
 func (c *Capture) StartFrames() int { return c.started }
 
 // Poll returns the next frame, or false if there is none now. Its Data is valid until the next call.
@@ -177,12 +178,12 @@ type frameRing struct {
 	capture *Capture
 	port    *Port
 	buf     []byte
-	out     []byte // of take
+	out     []byte // memory of the frame that pop returned last
 	at      int64  // time of the next frame, for Poll
 	_       [64]byte
-	head    atomic.Uint64 // the reader's
+	head    atomic.Uint64 // bytes read since the start; written by the reader
 	_       [64]byte
-	tail    atomic.Uint64 // the worker's
+	tail    atomic.Uint64 // bytes written since the start; written by the worker
 	seen    atomic.Uint64
 	dropped atomic.Uint64
 }

@@ -25,16 +25,18 @@ const (
 // Flow is a TCP connection as this host sees it.
 type Flow struct{ Local, Remote netip.AddrPort }
 
-// segment has the offsets in a frame that begins with a TCP segment, complete up to the fixed part of the TCP header.
+// segment describes the TCP segment of a frame. The first piece of the frame has all bytes up to the end of the fixed
+// TCP header.
 type segment struct {
 	ip, tcp int  // offsets of the headers
 	v6      bool // IPv6
 	flags   byte
-	payload int // payload bytes in the packet, present or not
+	payload int // payload bytes by the IP header, even if the first piece of the frame has fewer
 	data    int // offset of the payload
 }
 
-// parse finds the TCP segment in a frame that begins with b. Later fragments are not segments.
+// parse finds the TCP segment in a frame that begins with b. ok is false if there is none. IP fragments other than the
+// first have none.
 func parse(b []byte) (s segment, ok bool) {
 	at := etherType
 	for range maxTags {
@@ -74,7 +76,7 @@ func parse(b []byte) (s segment, ok bool) {
 	return s, true
 }
 
-// flow returns the connection of a segment.
+// flow returns the connection of a segment in a frame that begins with b and has direction d.
 func (s *segment) flow(b []byte, d Direction) Flow {
 	var from, to netip.Addr
 	if s.v6 {

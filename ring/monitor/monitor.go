@@ -1,10 +1,10 @@
 // Package monitor captures the frames that the ring.Ports of a device receive and send while the device works. tcpdump
 // cannot see the frames of AF_XDP sockets.
 //
-// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, its handshake and the
-// start-up of MPA (RFC 5044, 7.1), which decoders need. The cost of other frames is a check of the TCP flags. A Capture
+// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, which decoders need:
+// the TCP handshake and the start-up of MPA (RFC 5044, 7.1). For other frames it only checks the TCP flags. A Capture
 // starts with the kept frames and continues with the current ones, through one bounded ring for each Port. A slow
-// reader misses frames, which are counted, and never delays a worker.
+// reader never delays a worker: it misses frames, which are counted.
 package monitor
 
 import (
@@ -36,7 +36,7 @@ type Hub struct {
 	ports []*Port
 }
 
-// NewHub creates a Hub. clock returns nanoseconds since 1970; nil means the system's.
+// NewHub creates a Hub. clock returns nanoseconds since 1970; nil means the clock of the system.
 func NewHub(clock func() int64) *Hub {
 	if clock == nil {
 		clock = func() int64 { return time.Now().UnixNano() }
@@ -57,7 +57,7 @@ type Port struct {
 	decrypted bool // see Hub.Decrypted
 }
 
-// Wrap decorates the Port of a queue; captures show it by that name.
+// Wrap decorates the Port of a queue. name is the Port of its frames in captures.
 func (h *Hub) Wrap(p ring.Port, name string) *Port {
 	return h.add(&Port{Port: p, hub: h, name: name})
 }
@@ -69,19 +69,21 @@ func (h *Hub) add(p *Port) *Port {
 	return p
 }
 
-// Decrypted returns a Port without rings, to whose Show frames are passed before the Ports with rings encrypt them.
-// Captures show them only with Config.Decrypted.
+// Decrypted returns a Port that neither receives nor sends: the caller passes it decrypted frames through Show, which
+// the Ports of the queues carry encrypted. Captures include these frames only with Config.Decrypted.
 func (h *Hub) Decrypted(name string) *Port {
 	return h.add(&Port{hub: h, name: name, decrypted: true})
 }
 
-// Watches reports whether to pass a frame with a TCP segment to Show.
+// Watches reports whether the caller should pass the frame of a TCP segment to Show. segment begins with the TCP
+// header.
 func (p *Port) Watches(segment []byte) bool {
 	return p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 ||
 		len(segment) > tcpFlags && segment[tcpFlags]&(fin|syn|rst) != 0
 }
 
-// Show passes a frame to captures and starts.
+// Show passes a frame to captures, and keeps it if it is one of the first frames of a connection. sent is its
+// direction.
 func (p *Port) Show(frame []byte, sent bool) {
 	d := Rx
 	if sent {
@@ -92,7 +94,7 @@ func (p *Port) Show(frame []byte, sent bool) {
 	}
 }
 
-// Recv is ring.Port's.
+// Recv implements ring.Port.
 func (p *Port) Recv(batch []ring.Packet) int {
 	n := p.Port.Recv(batch)
 	for i := range batch[:n] {
@@ -114,7 +116,7 @@ func (p *Port) Recv(batch []ring.Packet) int {
 	return n
 }
 
-// Send is ring.Port's.
+// Send implements ring.Port.
 func (p *Port) Send(b ring.TxBuf, n int) {
 	if n >= 0 && n <= len(b.Data) && !p.isUnwatched(b.Data[:n]) {
 		p.onSent(b.Data[:n])
@@ -122,7 +124,7 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
-// onSent passes a sent frame to captures and starts.
+// onSent passes a sent frame to onFrame if it is watched.
 func (p *Port) onSent(b []byte) {
 	s, ok := parse(b)
 	if p.isWatched(&s, ok, b) {
@@ -130,7 +132,7 @@ func (p *Port) onSent(b []byte) {
 	}
 }
 
-// SendBlock is ring.Port's. Captures show the segments into which the kernel will cut it.
+// SendBlock implements ring.Port. Captures show the segments into which the kernel will cut the block.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	if !p.isUnwatched(b) {
 		cut := gso.Shape(s)
@@ -157,18 +159,19 @@ func (p *Port) isUnwatched(b []byte) bool {
 	return false
 }
 
-// quietLen4 and quietLen6 are the lengths that isUnwatched reads.
+// quietLen4 and quietLen6 are the numbers of bytes that isUnwatched reads of a frame with IPv4 or IPv6.
 const (
 	quietLen4 = 14 + ip.Len4 + tcpFlags + 1
 	quietLen6 = 14 + ip.Len6 + tcpFlags + 1
 )
 
-// isWatched reports whether a capture runs, or the frame that begins with b belongs to a start.
+// isWatched reports whether a capture runs, or whether the frame that begins with b begins or ends a connection or may
+// belong to one in start-up.
 func (p *Port) isWatched(s *segment, isTCP bool, b []byte) bool {
 	return p.rings.Load() != nil || isTCP && p.hub.starts.watches(s, b)
 }
 
-// onFrame passes a whole frame to captures and starts.
+// onFrame passes the whole frame b to the captures, and to starts if it is watched. s is valid if isTCP is true.
 func (p *Port) onFrame(s *segment, isTCP bool, b []byte, d Direction) {
 	now := p.hub.clock()
 	if isTCP && p.hub.starts.watches(s, b) {
@@ -185,7 +188,8 @@ func (p *Port) onFrame(s *segment, isTCP bool, b []byte, d Direction) {
 	}
 }
 
-// attach sets the rings of p to those of the captures. It is called with the hub's mutex held.
+// attach replaces the list of p's rings by the result of change, which gets a copy of the list. The caller holds
+// hub.mu.
 func (p *Port) attach(change func([]*frameRing) []*frameRing) {
 	var list []*frameRing
 	if old := p.rings.Load(); old != nil {

@@ -21,7 +21,8 @@ var (
 	them = netip.MustParseAddrPort("192.0.2.2:7174")
 )
 
-// frame returns a TCP segment from one end to the other. flags are letters of FSRA.
+// frame returns a frame with a TCP segment and tags VLAN tags. flags has the letters F, S, R and A of FIN, SYN, RST and
+// ACK.
 func frame(t testing.TB, from, to netip.AddrPort, flags, payload string, tags int) []byte {
 	t.Helper()
 	list := []gopacket.SerializableLayer{}
@@ -65,7 +66,7 @@ func frame(t testing.TB, from, to netip.AddrPort, flags, payload string, tags in
 	return b.Bytes()
 }
 
-// host is a tapped port over a kernel in memory.
+// host is a Port of a Hub over a fake kernel.
 type host struct {
 	t   testing.TB
 	hub *Hub
@@ -118,7 +119,7 @@ const (
 	reply   = "MPA ID Rep Frame\x40\x02\x00\x00"
 )
 
-// connect opens a connection from our side, up to the first FPDU of each side.
+// connect passes the frames of a new connection that us opens, up to the first FPDU of each side, and returns them.
 func (h *host) connect(us, them netip.AddrPort, tags int) (frames [][]byte) {
 	f := func(out bool, flags, payload string) {
 		from, to := us, them
@@ -153,7 +154,7 @@ func (h *host) start(cfg Config) *Capture {
 	return c
 }
 
-// rest returns the content of a capture, each frame as its direction and bytes.
+// rest returns all frames that a capture has now, each as the text of its direction, length and bytes.
 func rest(c *Capture) (list []string) {
 	for {
 		f, ok := c.Poll()
@@ -164,8 +165,8 @@ func rest(c *Capture) (list []string) {
 	}
 }
 
-// A capture starts with the start-up of the connection, in IPv4 and IPv6, with and without VLAN tags, and continues
-// with current frames.
+// TestStartIsKept: a capture starts with the first frames of a connection that began before it, and continues with
+// current frames: with IPv4 and IPv6, with and without VLAN tags.
 func TestStartIsKept(t *testing.T) {
 	us6, them6 := netip.MustParseAddrPort("[2001:db8::1]:40000"),
 		netip.MustParseAddrPort("[2001:db8::2]:7174")
@@ -210,8 +211,8 @@ func TestStartIsKept(t *testing.T) {
 	}
 }
 
-// The end of a connection, by both FINs or our RST, drops its stored frames. A peer's RST or SYN may be forged and
-// drops nothing.
+// TestEnds: the kept frames of a connection are dropped when it ends, by FINs in both directions or our RST, and when
+// we start it again. A peer's RST or SYN may be forged and drops nothing.
 func TestEnds(t *testing.T) {
 	type step struct {
 		out   bool
@@ -246,8 +247,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Peers cannot make the hub exceed its memory limit: floods of SYNs, connections that are never established, many
-// established ones, long private data, resets.
+// TestBounds: peers cannot make the hub exceed its memory limits by floods of SYNs, connections that are never
+// established, many established ones, long private data or resets.
 func TestBounds(t *testing.T) {
 	h := newHost(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -300,8 +301,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The ring between worker and capture loses no frame and no byte while there is room, counts every dropped frame, and
-// keeps its content.
+// TestRing: the ring between worker and capture keeps each frame unchanged while there is room, and counts each one
+// that it drops.
 func TestRing(t *testing.T) {
 	h := newHost(t)
 	c := h.start(Config{Ring: 1 << 12, Snap: 100})
@@ -329,7 +330,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// Frames of several ports are in the order of their times. Each capture has its own filter.
+// TestPortsAndFilters: a capture returns the frames of several ports in order of time. Each capture has its own filter.
 func TestPortsAndFilters(t *testing.T) {
 	h := newHost(t)
 	k := ring.NewFakeKernel(ring.FakeConfig{})
@@ -382,14 +383,14 @@ func TestNoAllocations(t *testing.T) {
 	h := newHost(t)
 	h.connect(us, them, 0)
 	b := frame(t, them, us, "A", strings.Repeat("x", 1400), 0)
-	h.hub.starts.mu.Lock() // any attempt to lock blocks
+	h.hub.starts.mu.Lock() // any other attempt to lock it blocks
 	defer h.hub.starts.mu.Unlock()
 	if n := testing.AllocsPerRun(100, func() { h.tx(b) }); n != 0 {
 		t.Errorf("%v allocations for each frame", n)
 	}
 }
 
-// FuzzFrame passes arbitrary frames to the tap.
+// FuzzFrame passes arbitrary frames to a Port with a capture.
 func FuzzFrame(f *testing.F) {
 	f.Add(frame(f, us, them, "S", "", 0))
 	f.Add(frame(f, us, them, "A", reply, 2))
@@ -412,7 +413,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// BenchmarkIdle measures the cost of a frame without a capture.
+// BenchmarkIdle measures the check of a frame of an established connection without a capture.
 func BenchmarkIdle(b *testing.B) {
 	h := newHost(b)
 	h.connect(us, them, 0)

@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 )
 
-// Limits of the kept first frames of connections, with the exhaustion that each prevents.
+// Limits of the kept first frames of connections. They bound the memory that peers can make a Hub use.
 const (
-	maxOpen       = 256      // connections in start-up: a flood of SYNs
+	maxOpen       = 256      // connections in start-up; a flood of SYNs reaches this limit
 	maxKept       = 4096     // connections whose frames are kept
 	maxOver       = 64       // of these, connections ended by a possibly forged RST
 	maxBytes      = 16 << 20 // of all kept frames
 	maxFrames     = 24       // of one connection
-	maxOfOne      = 24 << 10 // bytes of one connection: two FPDUs of jumbo frames, and everything before them
+	maxOfOne      = 24 << 10 // bytes of one connection: enough for two FPDUs of jumbo frames and all frames before them
 	maxAfterReply = 16       // frames after the MPA Reply within which the first FPDU of each direction is expected
 	bucketBits    = 12
 	replyKey      = "MPA ID Rep Frame" // RFC 5044, 7.1.2
@@ -27,36 +27,36 @@ type Frame struct {
 	Port      string
 	Direction Direction
 	Length    int    // bytes on the wire
-	Data      []byte // the first of them
+	Data      []byte // the captured bytes, from the first one of the frame
 }
 
-// start has the first frames of one connection.
+// start holds the first frames of one connection.
 type start struct {
 	flow    Flow
 	bucket  uint32
 	frames  []Frame
 	bytes   int
-	payload bool // a segment with payload was seen
-	reply   bool // the MPA Reply was seen
-	first   [2]bool
-	ended   [2]bool // FIN
-	after   int
-	kept    bool
-	in      *list.List // open, keep or over
+	payload bool       // a segment with payload was seen
+	reply   bool       // the MPA Reply was seen
+	first   [2]bool    // by direction: a segment with payload was seen after the MPA Reply
+	ended   [2]bool    // by direction: a FIN was seen
+	after   int        // frames since the MPA Reply
+	kept    bool       // the start-up is over
+	in      *list.List // open, keep or over of starts
 	elem    *list.Element
 }
 
 // starts keeps the first frames of connections.
 type starts struct {
 	opening atomic.Int32                  // connections in start-up
-	buckets [1 << bucketBits]atomic.Int32 // the same by bucket
+	buckets [1 << bucketBits]atomic.Int32 // connections in start-up, by segment.bucket
 	mu      sync.Mutex
 	conns   map[Flow]*start
-	open    *list.List // of *start, the oldest first
-	keep    *list.List
-	over    *list.List
-	bytes   int
-	lost    int // connections dropped in favour of others
+	open    *list.List // connections in start-up; each list has *start, the oldest first
+	keep    *list.List // connections after their start-up
+	over    *list.List // of these, those that the peer reset
+	bytes   int        // of all kept frames
+	lost    int        // connections whose frames were dropped because of a limit
 }
 
 func (t *starts) init() {
@@ -79,7 +79,7 @@ func (t *starts) onFrame(s *segment, b []byte, d Direction, now int64, port stri
 		return
 	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx &&
 		(c.kept || c.payload)):
-		// A peer's SYN for an existing connection has no effect until it is answered: it may be forged.
+		// A peer's SYN for an existing connection may be forged. It has no effect until we answer it.
 		t.remove(c)
 		c = t.addStart(flow, s.bucket(b))
 	case c == nil:
@@ -95,7 +95,8 @@ func (t *starts) onFrame(s *segment, b []byte, d Direction, now int64, port stri
 	}
 }
 
-// reset handles an RST. Ours ends the connection; a peer's may be forged, so the frames are kept for a while.
+// reset handles an RST. Ours ends the connection. A peer's RST may be forged, so the frames of a connection after its
+// start-up are kept until maxOver others were reset.
 func (t *starts) reset(c *start, d Direction) {
 	switch {
 	case c == nil:
@@ -129,7 +130,7 @@ func (t *starts) addStart(f Flow, bucket uint32) *start {
 	return c
 }
 
-// keepFrame keeps a frame of a connection in start-up. It skips bare acknowledgements after the handshake.
+// keepFrame keeps a frame of a connection in start-up. After the first payload it skips segments without payload.
 func (t *starts) keepFrame(c *start, s *segment, b []byte, d Direction, now int64, port string) {
 	if s.payload > 0 {
 		c.payload = true
@@ -158,7 +159,7 @@ func (t *starts) keepFrame(c *start, s *segment, b []byte, d Direction, now int6
 	}
 }
 
-// endStart ends the start of a connection. Its frames are kept if they include MPA's start-up.
+// endStart ends the start-up of a connection. The frames stay if they include the MPA Reply.
 func (t *starts) endStart(c *start) {
 	if !c.reply {
 		t.lost++
@@ -199,7 +200,8 @@ func (t *starts) remove(c *start) {
 	delete(t.conns, c.flow)
 }
 
-// frames returns the kept frames of the connections that pass the filter, in order of time.
+// frames returns the kept frames of the connections that pass the filter. Frames of one connection are in order of
+// time.
 func (t *starts) frames(f *Filter) (all []Frame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,14 +5,14 @@ import (
 	"runtime"
 )
 
-// Types of blocks and codes of options, by draft-ietf-opsawg-pcapng.
+// Types of blocks, codes of options and other numbers of draft-ietf-opsawg-pcapng.
 const (
 	blockSection   = 0x0a0d0d0a
 	blockInterface = 1
 	blockStats     = 5
 	blockPacket    = 6
 
-	byteOrder = 0x1a2b3c4d // of the section
+	byteOrder = 0x1a2b3c4d // shows readers the byte order of the section
 	ethernet  = 1          // LINKTYPE_ETHERNET
 
 	optEndOfOptions = 0
@@ -27,10 +27,10 @@ const (
 
 var le = binary.LittleEndian
 
-// block is a block that is being made, with room for its length.
+// block is a block under construction. end sets its length.
 type block []byte
 
-// newBlock returns b as the empty block of a type.
+// newBlock starts a block of a type in the memory of b.
 func newBlock(b block, kind uint32) block {
 	return le.AppendUint32(le.AppendUint32(b[:0], kind), 0)
 }
@@ -56,21 +56,21 @@ func (b block) time(at int64) block {
 	return le.AppendUint32(le.AppendUint32(b, uint32(at>>32)), uint32(at))
 }
 
-// end completes the block: its length stands at both ends.
+// end completes the block: it writes the block's length at both ends.
 func (b block) end() block {
 	b = le.AppendUint32(b, uint32(len(b)+4))
 	copy(b[4:8], b[len(b)-4:])
 	return b
 }
 
-// section is the block that a file begins with; it does not say how long the file will be.
+// section returns the block that a file begins with. Its section length is -1: unknown.
 func section(b block) block {
 	b = le.AppendUint32(newBlock(b, blockSection), byteOrder)
 	b = le.AppendUint64(le.AppendUint16(le.AppendUint16(b, 1), 0), 1<<64-1) // version 1.0
 	return b.option(optApplication, []byte("xwarp")).option(optEndOfOptions, nil).end()
 }
 
-// describeBlock is the block of an interface called name.
+// describeBlock returns the block that describes an interface called name.
 func describeBlock(b block, name string) block {
 	b = le.AppendUint32(newBlock(b, blockInterface), ethernet)
 	b = le.AppendUint32(b, 0) // packets of any length
@@ -78,14 +78,14 @@ func describeBlock(b block, name string) block {
 		option(optResolution, []byte{9}).option(optEndOfOptions, nil).end()
 }
 
-// packetBlock is the block of a packet of length bytes, of which the file has data.
+// packetBlock returns the block of a packet of length bytes, of which data holds the first ones.
 func packetBlock(b block, id int, at int64, data []byte, length int) block {
 	b = block(le.AppendUint32(newBlock(b, blockPacket), uint32(id))).time(at)
 	b = le.AppendUint32(le.AppendUint32(b, uint32(len(data))), uint32(length))
 	return b.bytes(data).end()
 }
 
-// statsBlock is the block of what an interface received and dropped until a time.
+// statsBlock returns the block that says how many packets an interface received and dropped until time at.
 func statsBlock(b block, id int, at int64, received, dropped uint64) block {
 	b = block(le.AppendUint32(newBlock(b, blockStats), uint32(id))).time(at)
 	return b.option(optEndTime, block(nil).time(at)).option64(optReceived, received).

@@ -1,5 +1,5 @@
-// Package pcapng records the packets of ring.Ports in a pcapng file, with nanosecond time stamps. It writes the four
-// kinds of blocks itself, because gopacket adds 7 MB of tables, which each start of a command fills and each garbage
+// Package pcapng records the packets of ring.Ports in a pcapng file, with time stamps in nanoseconds. It writes the
+// four kinds of blocks itself: gopacket has 7 MB of tables, which each program fills at its start and each garbage
 // collection scans.
 package pcapng
 
@@ -24,7 +24,8 @@ const (
 	Both = Rx | Tx
 )
 
-// maxPorts limits the interfaces of one file, and maxName the bytes of a name: the length of an option has 16 bits.
+// maxPorts is the maximum number of interfaces in a file. maxName is the maximum number of bytes of a name: the length
+// of an option has only 16 bits.
 const (
 	maxPorts = 4096
 	maxName  = 1 << 10
@@ -34,7 +35,7 @@ const (
 type File struct {
 	mu      sync.Mutex
 	out     *bufio.Writer
-	block   block // the last one, to reuse its memory
+	block   block // the last block written, to reuse its memory
 	ports   int
 	packets uint64
 	err     error
@@ -71,7 +72,7 @@ func (f *File) Wrap(p ring.Port, name string, dir Directions, clock func() int64
 	return &Port{Port: p, file: f, dir: dir, id: id, clock: clock}, nil
 }
 
-// AddInterface describes an interface and returns its number.
+// AddInterface adds an interface to the file, without a Port, and returns its number for Write and WriteStats.
 func (f *File) AddInterface(name string) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,8 +104,8 @@ func (f *File) append(b block) {
 	}
 }
 
-// Write records a packet of an interface: its first bytes b of length, at a time in nanoseconds since 1970. It returns
-// the first error of the file.
+// Write records a packet of interface id at time at, in nanoseconds since 1970. The packet has length bytes, of which b
+// holds the first ones. Write returns the first error of the file.
 func (f *File) Write(id int, at int64, b []byte, length int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +116,8 @@ func (f *File) Write(id int, at int64, b []byte, length int) error {
 	return f.err
 }
 
-// WriteStats records how many packets an interface had and how many are missing in the file, at the end.
+// WriteStats records how many packets interface id had until time at, and how many of them the file lacks. It belongs
+// at the end of the file.
 func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +141,7 @@ func (f *File) Packets() uint64 {
 	return f.packets
 }
 
-// Flush writes buffered data and returns the first error of the file. The caller must close the writer below.
+// Flush writes buffered data and returns the first error of the file. The caller must close the writer of NewFile.
 func (f *File) Flush() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +151,7 @@ func (f *File) Flush() error {
 	return f.err
 }
 
-// Recv is Port.Recv, recorded.
+// Recv implements ring.Port and records the received packets.
 func (p *Port) Recv(batch []ring.Packet) int {
 	n := p.Port.Recv(batch)
 	if p.dir&Rx == 0 {
@@ -166,7 +168,7 @@ func (p *Port) Recv(batch []ring.Packet) int {
 	return n
 }
 
-// Send is Port.Send, recorded.
+// Send implements ring.Port and records the frame.
 func (p *Port) Send(b ring.TxBuf, n int) {
 	if p.dir&Tx != 0 && n >= 0 && n <= len(b.Data) {
 		p.file.Write(p.id, p.clock(), b.Data[:n], n)
@@ -174,7 +176,8 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
-// SendBlock is Port.SendBlock, recorded as one packet, as tcpdump shows packets that the kernel cuts later.
+// SendBlock implements ring.Port. It records the block as one packet, as tcpdump shows packets that the kernel cuts
+// later.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	if p.dir&Tx != 0 {
 		p.file.Write(p.id, p.clock(), b, len(b))

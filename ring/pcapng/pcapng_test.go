@@ -25,7 +25,7 @@ func open(t *testing.T) (*ring.Socket, *ring.FakeKernel) {
 
 func frame(n int, v byte) []byte { return bytes.Repeat([]byte{v}, n) }
 
-// Recorded frames of two Ports are read back with the same bytes, the same nanoseconds, and the right interface.
+// TestFileHoldsWhatPassed: recorded frames of two Ports are read back with the same bytes, time stamps and interfaces.
 func TestFileHoldsWhatPassed(t *testing.T) {
 	var out bytes.Buffer
 	f := NewFile(&out)
