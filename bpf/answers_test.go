@@ -8,10 +8,10 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// TestListenerCacheInvalidated: the program's cache of a listener is invalid when the listener is closed, when the
-// addresses change, and when another user takes over the program.
+// TestListenerCacheInvalidated: the program's cache of listeners becomes invalid when a listener is removed, when the
+// local addresses change, and when the VLAN is closed.
 func TestListenerCacheInvalidated(t *testing.T) {
-	runtime.LockOSThread() // the cache is per CPU, so a migration makes this test check less
+	runtime.LockOSThread() // the cache is per CPU, so after a migration to another CPU this test checks less
 	defer runtime.UnlockOSThread()
 	b := newBench(t, true)
 	exact, any4 := at(local4, listenPort), at(netip.IPv4Unspecified(), any4Port)

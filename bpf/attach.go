@@ -13,13 +13,13 @@ import (
 	"xwarp/bpf/dispatcher"
 )
 
-// Mode is where in the receive path a program runs.
+// Mode is the place in the receive path where a program runs.
 type Mode uint8
 
 const (
-	ModeAuto    Mode = iota // native, or generic where the driver refuses native
+	ModeAuto    Mode = iota // native, or generic if the driver refuses native
 	ModeNative              // in the driver
-	ModeGeneric             // after the driver, on socket buffers: slower, may see super-frames, reorders on veth
+	ModeGeneric             // after the driver, on socket buffers: slower, may see merged frames, reorders on veth
 )
 
 var modeNames = [...]string{ModeAuto: "auto", ModeNative: "native", ModeGeneric: "generic"}
@@ -35,23 +35,22 @@ func (m Mode) String() string {
 // Attachment describes where and how a program is attached.
 type Attachment struct {
 	Ifindex   int
-	Interface string // name when it was attached
+	Interface string // name at the time of Attach
 	Mode      Mode   // ModeNative or ModeGeneric
 	NativeErr error  // why ModeAuto fell back to generic mode, for the log; else nil
 	ProgramID uint32
 	LinkID    uint32 // 0 in a dispatcher
 
-	// of libxdp's dispatcher, when the program joined
-	Dispatched bool   // the program runs in it
-	Beside     string // the other programs
-	OneBuffer  string // those that restrict it to frames of one buffer
+	// These describe libxdp's dispatcher.
+	Dispatched bool   // the program runs in a dispatcher
+	Beside     string // the other programs in the dispatcher when this one joined
+	OneBuffer  string // those of Beside that restrict the dispatcher to frames of one buffer
 }
 
 // Attach runs the program on an interface of the calling thread's network namespace until [Steering.Detach],
-// [Steering.Close] or the end of the process, with the Ethernet address that the interface has now (see
-// [Steering.SetMAC]). Where the interface has libxdp's dispatcher, the program joins it. It replaces no other program:
-// the error is then a [*ForeignProgramError]. With ModeAuto the caller should log Attachment.NativeErr when there is
-// one.
+// [Steering.Close] or the end of the process. It sets the Ethernet address that the interface has now (see
+// [Steering.SetMAC]). If the interface has libxdp's dispatcher, the program joins it. If it has another program, Attach
+// fails with a [*ForeignProgramError]. With ModeAuto the caller should log Attachment.NativeErr if it is not nil.
 func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	if err := s.lockOpen(); err != nil {
 		return Attachment{}, err
@@ -66,7 +65,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	return s.attachTo(ifindex, mode)
 }
 
-// attachTo is Attach with the lock held.
+// attachTo is Attach. The caller holds s.attaching.
 func (s *Steering) attachTo(ifindex int, mode Mode) (Attachment, error) {
 	if mode > ModeGeneric {
 		return Attachment{}, fmt.Errorf("bpf: attach: unknown %s", mode)
@@ -81,7 +80,7 @@ func (s *Steering) attachTo(ifindex int, mode Mode) (Attachment, error) {
 	if foreign != nil && foreign.ID == 0 {
 		return Attachment{}, foreign
 	}
-	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 && s.VLAN.s == s { // a twin has no settings
+	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 && s.VLAN.s == s { // a twin has no settings of its own
 		s.mu.Lock()
 		err := s.setMAC([6]byte(mac))
 		s.mu.Unlock()
@@ -119,7 +118,7 @@ func (s *Steering) attachTo(ifindex int, mode Mode) (Attachment, error) {
 	return att, nil
 }
 
-// attach creates the link in one mode and completes att. The caller holds the lock.
+// attach creates the link in one mode and completes att. The caller holds s.attaching.
 func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	flags := link.XDPDriverMode
 	if mode == ModeGeneric {
@@ -148,8 +147,8 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	return nil
 }
 
-// refuseBond returns an error for an interface that runs programs on its members in native mode: AF_XDP sockets accept
-// frames of their own interface only, and claimed frames would be dropped.
+// refuseBond returns an error if the interface is a bond, which in native mode runs a program on its members. AF_XDP
+// sockets accept only frames of their own interface, so claimed frames would be dropped.
 func refuseBond(nic netlink.Link) error {
 	if nic.Type() != "bond" {
 		return nil
@@ -159,7 +158,7 @@ func refuseBond(nic netlink.Link) error {
 		"allow generic mode, or use one member", nic.Attrs().Name, unix.EOPNOTSUPP)
 }
 
-// genericMayHelp reports whether native mode failed because of the driver.
+// genericMayHelp reports whether err, from native mode, may be due to the driver: then generic mode may work.
 func genericMayHelp(err error) bool {
 	if _, ok := errors.AsType[*ForeignProgramError](err); ok {
 		return false
@@ -172,9 +171,9 @@ func genericMayHelp(err error) bool {
 	return true
 }
 
-// Attached returns the attachment. It returns false before Attach, after Detach, and when the kernel detached the
-// program because the interface disappeared or because another process detached the program by force. In a dispatcher
-// it sees that only with the privileges that Attach needed, or when the interface has no program at all.
+// Attached returns the attachment. It returns false before Attach, after Detach, and if the program is detached because
+// the interface disappeared or because another process detached it by force. In a dispatcher, Attached notices this
+// only with the privileges that Attach needed, or if the interface has no program at all.
 func (s *Steering) Attached() (Attachment, bool) {
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
@@ -184,7 +183,7 @@ func (s *Steering) Attached() (Attachment, bool) {
 	return s.att, true
 }
 
-// isAttached is Attached with the lock held.
+// isAttached reports whether the program is attached. The caller holds s.attaching.
 func (s *Steering) isAttached() bool {
 	if s.member != nil {
 		return s.member.Joined()
@@ -196,8 +195,9 @@ func (s *Steering) isAttached() bool {
 	return err == nil && info.XDP() != nil && info.XDP().Ifindex != 0
 }
 
-// Reattach attaches the program again in its mode if another process has detached it, and reports whether it did. It
-// may be called again after an error, which is one of [Steering.Attach]. Without a previous Attach it does nothing.
+// Reattach attaches the program again, in the same mode, if another process has detached it. It reports whether it
+// attached the program. Errors are those of [Steering.Attach]; Reattach may then be called again. Without a previous
+// Attach it does nothing.
 func (s *Steering) Reattach() (bool, error) {
 	if err := s.lockOpen(); err != nil {
 		return false, err
@@ -227,7 +227,7 @@ func (s *Steering) Detach() error {
 	return errors.Join(s.detach(), s.releaseResets())
 }
 
-// detach is Detach with the lock held.
+// detach is Detach. The caller holds s.attaching.
 func (s *Steering) detach() (err error) {
 	switch {
 	case s.member != nil:
@@ -242,7 +242,7 @@ func (s *Steering) detach() (err error) {
 	return nil
 }
 
-// checkForeign returns a [*ForeignProgramError] when an interface has an XDP program.
+// checkForeign returns a [*ForeignProgramError] if an interface has an XDP program, otherwise nil.
 func checkForeign(nic netlink.Link) *ForeignProgramError {
 	xdp := nic.Attrs().Xdp
 	if xdp == nil || !xdp.Attached {

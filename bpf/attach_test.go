@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holdAttached attaches, reports that and waits to be killed.
+// holdAttached attaches the program, prints "attached" and waits to be killed.
 func holdAttached(index string) error {
 	ifindex, err := strconv.Atoi(index)
 	if err != nil {
@@ -54,7 +54,7 @@ func holdAttached(index string) error {
 	return errors.Join(err, errors.New("the parent has gone"))
 }
 
-// TestKilledProcessDetaches: a process that cannot clean up leaves nothing attached.
+// TestKilledProcessDetaches: the program of a killed process, which cannot clean up, is detached.
 func TestKilledProcessDetaches(t *testing.T) {
 	l := newLab(t)
 	for range 3 {
@@ -205,7 +205,7 @@ func TestForeignProgram(t *testing.T) {
 		detach()
 	}
 
-	// Another xwarp gets its own advice.
+	// If the other program is that of another xwarp process, the error says so.
 	other := load(t, Options{})
 	_, err = other.Attach(l.ifindex(), ModeAuto)
 	l.must(err)
@@ -226,8 +226,8 @@ func TestInterfaceGone(t *testing.T) {
 	l.must(s.Detach())
 }
 
-// TestRights loads with the three capabilities that the errors name, and fails with one fewer. From then on the program
-// needs none, so a daemon can drop them all.
+// TestRights: Load needs exactly the three capabilities that its errors name. The methods of the Steering need none, so
+// that a daemon can drop them all.
 func TestRights(t *testing.T) {
 	l := newLab(t)
 	xsk := newXSK(t)
@@ -269,7 +269,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestQueues steers by the queue on which a frame arrives.
+// TestQueues: a claimed frame is redirected only if the queue on which it arrives has a socket. Drops are counted by
+// queue.
 func TestQueues(t *testing.T) {
 	l := newLab(t, func(v *netlink.Veth) {
 		v.NumRxQueues, v.NumTxQueues, v.PeerNumRxQueues, v.PeerNumTxQueues = 2, 2, 2, 2
@@ -300,8 +301,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. A claimed port
-// is not the kernel's, with or without a socket.
+// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. The kernel does
+// not answer for a claimed port, even if the queue has no socket.
 func TestHostStaysReachable(t *testing.T) {
 	l := newLab(t)
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
@@ -342,7 +343,7 @@ func TestHostStaysReachable(t *testing.T) {
 	}
 }
 
-// refused connects the peer's kernel to a port, and returns the result within a short time.
+// refused connects from the peer's kernel to a port of the host, and returns the error. It waits at most 300 ms.
 func (l *lab) refused(port int) (err error) {
 	l.inPeer(func() {
 		var c net.Conn
@@ -354,7 +355,7 @@ func (l *lab) refused(port int) (err error) {
 	return err
 }
 
-// echoTCP sends a text from the peer's kernel to the host's and back.
+// echoTCP sends a text from the peer's kernel to the host's kernel and back, over TCP.
 func (l *lab) echoTCP(port int) error {
 	addr := net.JoinHostPort(hostAddr, strconv.Itoa(port))
 	ln, err := net.Listen("tcp", addr)
@@ -411,7 +412,8 @@ func TestAttachHint(t *testing.T) {
 	}
 }
 
-// The kernel would attach to the members of a bond in native mode, but sockets of the bond would receive nothing.
+// TestBondIsGeneric: native mode is refused on a bond, so that ModeAuto uses generic mode. The kernel would run the
+// program on the members of the bond, and sockets of the bond would receive nothing.
 func TestBondIsGeneric(t *testing.T) {
 	for _, c := range []struct {
 		nic     netlink.Link
@@ -431,7 +433,8 @@ func TestBondIsGeneric(t *testing.T) {
 	}
 }
 
-// TestUnreadableProgram: the error for a program that the user may not read says that it may be xwarpd's.
+// TestUnreadableProgram: if the user may not read the name of the other program, the error says that it may be
+// xwarpd's.
 func TestUnreadableProgram(t *testing.T) {
 	e := &ForeignProgramError{Interface: "eth0", ID: 7, Mode: ModeNative}
 	if s := e.Error(); !strings.Contains(s, "xwarpd's: use --transport=daemon") ||
@@ -440,8 +443,8 @@ func TestUnreadableProgram(t *testing.T) {
 	}
 }
 
-// TestReattach: another process detaches the program by force. Reattach must attach it again in its mode, never
-// replace a program that came meanwhile, and do nothing otherwise.
+// TestReattach: if another process has detached the program by force, Reattach attaches it again in its mode. It does
+// not replace a program that was attached meanwhile. In all other cases it does nothing.
 func TestReattach(t *testing.T) {
 	l := newLab(t)
 	s := load(t, Options{})

@@ -16,7 +16,7 @@ import (
 //	 0                16                32            34           36     40
 //	| local address   | remote address  | remote port | local port | VLAN |
 //
-// Everything but the VLAN is in network order, IPv4 addresses are mapped (RFC 4291 2.5.5.2).
+// Everything but the VLAN is in network byte order. IPv4 addresses are IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2).
 type flowKey [40]byte
 
 // listenerKey is struct listener_key of maps.h:
@@ -60,8 +60,8 @@ func makeListenerKey(vlan uint16, local netip.AddrPort) (k listenerKey) {
 	return k
 }
 
-// AddFlow claims the segments that remote sends to local. Zones are ignored: the steering serves one interface. Errors:
-// [ErrClaimed], [ErrFull].
+// AddFlow claims the segments that remote sends to local. It ignores the zones of the addresses, because a Steering
+// serves one interface. Errors: [ErrClaimed], [ErrFull].
 func (v *VLAN) AddFlow(local, remote netip.AddrPort) error {
 	return v.changeFlow(local, remote, func(k *flowKey) error {
 		return addClaim(v.s.objs.Flows, k, "Options.MaxFlows")
@@ -127,9 +127,9 @@ func (v *VLAN) changeSA(dst, src netip.Addr, spi uint32, change func(*saKey) err
 	}, "SA 0x%08x to %s from %s", spi, dst, src)
 }
 
-// AddListener claims all segments to a local address and port. The address 0.0.0.0 means any IPv4 address, :: any IPv6
-// address, and the zero [netip.Addr] both; only the addresses of [VLAN.SetLocal] count. Zones are ignored. Errors:
-// [ErrClaimed], [ErrFull]; nothing is claimed then.
+// AddListener claims all segments to a local address and port. The address 0.0.0.0 means any IPv4 address of
+// [VLAN.SetLocal], :: any IPv6 address of it, and the zero [netip.Addr] both. It ignores zones. Errors: [ErrClaimed],
+// [ErrFull]; then nothing is claimed.
 func (v *VLAN) AddListener(local netip.AddrPort) error {
 	return v.changeListener(local, func(keys []listenerKey) error {
 		for i := range keys {
@@ -153,7 +153,7 @@ func (v *VLAN) removeListeners(keys []listenerKey) (err error) {
 	return err
 }
 
-// changeListener runs change with the keys of a listener.
+// changeListener runs change with the keys of a listener, and makes cached listeners invalid.
 func (v *VLAN) changeListener(local netip.AddrPort, change func([]listenerKey) error) error {
 	return v.s.whileOpen(func() error {
 		keys, err := v.listenerKeys(local)
@@ -205,11 +205,11 @@ func removeClaim(m *ebpf.Map, key any) error {
 	return err
 }
 
-// Oldest is the first kernel whose AF_XDP sockets take packets of several buffers (XDP_USE_SG), which the engine needs.
-// The verifiers of older kernels refuse the program, too.
+// Oldest is the oldest supported release of Linux: the first one whose AF_XDP sockets accept packets of several buffers
+// (XDP_USE_SG), which the engine needs. The verifiers of older kernels refuse the program, too.
 const Oldest = "6.6"
 
-// NewEnough reports whether a release is Oldest or later.
+// NewEnough reports whether a release, as uname -r prints it, is Oldest or later.
 func NewEnough(release string) bool {
 	var major, minor, needMajor, needMinor int
 	fmt.Sscanf(Oldest, "%d.%d", &needMajor, &needMinor)

@@ -29,7 +29,8 @@ func load(t testing.TB, opts Options) *Steering {
 	return s
 }
 
-// wantError checks for an error that is target, if not nil, and that says what to do.
+// wantError checks that err is not nil, that it is target unless that is nil, and that its text contains says and the
+// prefix of the package.
 func wantError(t *testing.T, err, target error, says ...string) {
 	t.Helper()
 	if err == nil {
@@ -45,7 +46,7 @@ func wantError(t *testing.T, err, target error, says ...string) {
 	}
 }
 
-// TestKeys compares the keys with the layout of steer.c, written by hand.
+// TestKeys compares keys with the layout of maps.h, written out by hand.
 func TestKeys(t *testing.T) {
 	flow := makeFlowKey(0x123, netip.MustParseAddrPort("192.0.2.1:4420"),
 		netip.MustParseAddrPort("198.51.100.9:40000"))
@@ -202,7 +203,7 @@ func TestSocketOfQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.expect(seg, Flow)
-	unix.Close(first) // the kernel removes a closed socket
+	unix.Close(first) // the kernel removes a closed socket from the map
 	b.expect(seg, DropNoSocket)
 	for range 2 { // the second replaces the first
 		if err := b.SetSocket(0, newXSK(t)); err != nil {

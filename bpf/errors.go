@@ -10,26 +10,26 @@ import (
 )
 
 var (
-	// ErrClaimed is returned for a listener or a flow that exists already.
+	// ErrClaimed is returned for a listener, flow or SA that exists already.
 	ErrClaimed = errors.New("already claimed")
 
-	// ErrNotClaimed is returned for the removal of a listener or a flow that does not exist.
+	// ErrNotClaimed is returned for the removal of a listener, flow or SA that does not exist.
 	ErrNotClaimed = errors.New("not claimed")
 
-	// ErrFull is returned when a map has reached its size in [Options].
+	// ErrFull is returned if a map has reached its size in [Options].
 	ErrFull = errors.New("table full")
 
-	// ErrClosed is returned by all methods after [Steering.Close]; it is net.ErrClosed, too.
+	// ErrClosed is returned by methods after [Steering.Close]. It wraps net.ErrClosed.
 	ErrClosed = fmt.Errorf("bpf: steering: %w", net.ErrClosed)
 )
 
-// ForeignProgramError is returned if an interface has an XDP program of another owner, which is never replaced.
+// ForeignProgramError is returned if an interface has an XDP program of another owner. A Steering never replaces it.
 type ForeignProgramError struct {
 	Interface string
 	Ifindex   int
-	ID        uint32 // of the program; 0 when the kernel reports several
-	Name      string // of the program, at most 15 bytes; empty when it cannot be read
-	Mode      Mode   // in which it is attached; ModeAuto when the kernel reports several
+	ID        uint32 // of the program; 0 if the kernel reports several programs
+	Name      string // of the program, at most 15 bytes; empty if it cannot be read
+	Mode      Mode   // in which the program is attached; ModeAuto if the kernel reports several programs
 }
 
 // Error names the program and the commands that show it.
@@ -40,7 +40,7 @@ func (e *ForeignProgramError) Error() string {
 	}
 	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use "+
 		"another interface", e.Interface, e.Interface)
-	if e.ID != 0 && e.Name == "" { // without rights to read it
+	if e.ID != 0 && e.Name == "" { // without the right to read the name
 		return fmt.Sprintf("bpf: %s already has an XDP program (id %d, %s), and without CAP_SYS_ADMIN "+
 			"xwarp cannot see whose. xwarpd's: use --transport=daemon. libxdp's dispatcher "+
 			"(xdp-loader status %s): xwarp joins it only as root with CAP_SYS_ADMIN. Another one: %s",
@@ -61,12 +61,12 @@ func (e *ForeignProgramError) Is(target error) bool { return target == unix.EBUS
 const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three " +
 	"(setcap, AmbientCapabilities=)"
 
-// hint adds the next step for the reader to an error.
+// hint adds to an error what the user can do.
 func hint(err error, next string) error {
 	return fmt.Errorf("%w: %s", err, next)
 }
 
-// loadHint adds the next step to an error of loading. release is that of the kernel.
+// loadHint adds to an error of Load what the user can do. release is the release of the kernel.
 func loadHint(err error, release string) error {
 	var refused *ebpf.VerifierError
 	switch {
@@ -84,11 +84,11 @@ func loadHint(err error, release string) error {
 	return err
 }
 
-// singleBuffer is approximately the largest MTU at which a driver with one XDP buffer for each frame has native mode: a
-// page without headroom, tailroom and headers.
+// singleBuffer is approximately the largest MTU at which a driver with one XDP buffer per frame supports native mode:
+// the size of a page less headroom, tailroom and headers.
 const singleBuffer = 3500
 
-// attachHint adds the next step to an error of attaching. mtu is that of the interface.
+// attachHint adds to an error of attaching what the user can do. mtu is the MTU of the interface.
 func attachHint(err error, mtu int) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

@@ -26,24 +26,24 @@ const (
 	protoDest    = layers.IPProtocolIPv6Destination
 )
 
-// fixtures are frames whose outcome does not depend on earlier ones.
+// fixtures returns frames whose outcome does not depend on earlier frames.
 func fixtures() []fixture {
 	return slices.Concat(linkFixtures(), fixtures4(), fixtures6(), extensionFixtures(),
 		icmpFixtures4(), icmpFixtures6(), espFixtures())
 }
 
-// ourSPI is the SPI of the engine's receiving SAs with each remote host.
+// ourSPI is the SPI of the SAs on which the engine receives, for each remote host.
 const ourSPI = 0x12345678
 
-// theirSPI is the SPI of the engine's sending SAs with each remote host.
+// theirSPI is the SPI of the SAs on which the engine sends, for each remote host.
 const theirSPI = 0x9abcdef0
 
-// sentESP4 is an ESP packet sent by this or another host.
+// sentESP4 returns an ESP packet from the given address to remote4.
 func sentESP4(from netip.Addr, spi uint32) []byte {
 	return serialize(ip4(remote4, layers.IPProtocolESP, from4(from)), esp(spi))
 }
 
-// esp is a packet of an SA.
+// esp returns the payload of an IP packet of the SA with this SPI.
 func esp(spi uint32) gopacket.Payload {
 	return raw(binary.BigEndian.AppendUint32(nil, spi), make([]byte, 60))
 }

@@ -21,7 +21,7 @@ func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
 	return out
 }
 
-// pieces6 does the same with IPv6, with a destination options header in the fragmented part.
+// pieces6 does what pieces4 does for IPv6, with a destination options header in the fragmented part.
 func pieces6(id uint32, port layers.TCPPort, size int) [][]byte {
 	body := slices.Concat(options(protoTCP, 8), serialize(segmentTo(port), payload))
 	var out [][]byte
@@ -63,7 +63,7 @@ func TestFragmentsOfESP(t *testing.T) {
 	b.expect(later(1), Fragment)
 	b.expect(first(2, ourSPI+1), PassNotTCP)
 	b.expect(later(2), PassFragment)
-	b.expect(first(1, ourSPI+1), PassNotTCP) // the identification wraps
+	b.expect(first(1, ourSPI+1), PassNotTCP) // a new datagram has the identification of an old one
 	b.expect(later(1), PassFragment)
 	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(proto, 9, 0, true),
 		esp(ourSPI))), ESP)
@@ -114,7 +114,8 @@ func TestFragmentIdentity(t *testing.T) {
 		payload)), Fragment)
 }
 
-// TestFragmentIDReuse: when the identification wraps to a datagram of the kernel's, its fragments are the kernel's.
+// TestFragmentIDReuse: if a datagram for the kernel has the identification of an earlier one for the engine, all its
+// fragments go to the kernel.
 func TestFragmentIDReuse(t *testing.T) {
 	b := newBench(t, true)
 	ours, ssh := pieces4(datagramID, listenPort, 32), pieces4(datagramID, 22, 32)
@@ -148,7 +149,7 @@ func TestFragmentExpires(t *testing.T) {
 			t.Fatalf("no entry: %v", it.Err())
 		}
 	}
-	const ticks = 30 * time.Millisecond // two of the maximum length, and more
+	const ticks = 30 * time.Millisecond // more than two ticks of the maximum length
 	begin := time.Now()
 	first()
 	before = seen
@@ -181,7 +182,8 @@ func TestFragmentsWithoutSocket(t *testing.T) {
 	b.expect(pieces[2], Fragment)
 }
 
-// TestFragmentsOfDeniedPeers go to the kernel: the program does not remember their datagrams.
+// TestFragmentsOfDeniedPeers: later fragments of peers that SetPeers excludes go to the kernel, because the program
+// does not remember their datagrams.
 func TestFragmentsOfDeniedPeers(t *testing.T) {
 	b := newBench(t, true)
 	if err := b.SetPeers(hosts(other4)); err != nil {
@@ -192,7 +194,7 @@ func TestFragmentsOfDeniedPeers(t *testing.T) {
 	b.expect(pieces[1], PassFragment)
 }
 
-// TestFragmentsOfStrays: datagrams of strays above the rate limit are not remembered.
+// TestFragmentsOfStrays: the program does not remember datagrams with segments that exceed the limit of strays.
 func TestFragmentsOfStrays(t *testing.T) {
 	s := newSYNs(t)
 	s.limit(0, 0, never)
@@ -201,7 +203,7 @@ func TestFragmentsOfStrays(t *testing.T) {
 	s.expect(pieces[1], PassFragment)
 }
 
-// TestFragmentFlood: the table keeps the latest datagrams and never grows.
+// TestFragmentFlood: the table keeps the latest datagrams and never exceeds its size.
 func TestFragmentFlood(t *testing.T) {
 	b := newBench(t, true)
 	const flood = 20000

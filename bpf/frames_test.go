@@ -45,7 +45,7 @@ func frame(ls ...gopacket.SerializableLayer) []byte {
 	return b[:14+len(serialize(ls[1:]...))]
 }
 
-// bytes serializes layers as they are, for frames without link header: quotes and fragments.
+// serialize serializes layers without a link header, for quotes and fragments.
 func serialize(ls ...gopacket.SerializableLayer) []byte {
 	buf := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true},
@@ -92,7 +92,7 @@ func from6(a netip.Addr) func(*layers.IPv6) {
 	return func(ip *layers.IPv6) { ip.SrcIP = a.AsSlice() }
 }
 
-// part makes the IPv4 fragment at an offset in bytes.
+// part makes a packet the IPv4 fragment with this identification and offset in bytes. more means that others follow.
 func part(id uint16, offset int, more bool) func(*layers.IPv4) {
 	return func(ip *layers.IPv4) {
 		ip.Id, ip.Flags, ip.FragOffset = id, 0, uint16(offset/8)
@@ -107,17 +107,17 @@ func tcp(src, dst layers.TCPPort, options ...layers.TCPOption) *layers.TCP {
 		Options: options}
 }
 
-// segmentTo is a segment from a peer's port without a flow.
+// segmentTo returns a segment from a peer's port that has no flow.
 func segmentTo(port layers.TCPPort) *layers.TCP { return tcp(33333, port) }
 func flowSegment() *layers.TCP                  { return tcp(flowRemote, flowPort) }
 
 var timestamps = layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
 	OptionData: make([]byte, 8)}
 
-// raw returns the bytes that follow an IP header with a hand-picked next protocol.
+// raw joins parts: the bytes after an IP header.
 func raw(parts ...[]byte) gopacket.Payload { return slices.Concat(parts...) }
 
-// options is an IPv6 extension header of size bytes with the layout of RFC 8200 4.3, filled with one PadN.
+// options returns an IPv6 extension header of size bytes with the layout of RFC 8200 4.3, filled with padding options.
 func options(next layers.IPProtocol, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[1], b[2] = byte(next), byte(size/8-1), 1
@@ -133,19 +133,19 @@ func options(next layers.IPProtocol, size int) []byte {
 	return b
 }
 
-// routing is a routing header (RFC 8200 4.4) of a meaningless type.
+// routing returns a routing header (RFC 8200 4.4) of type 253, which is for experiments.
 func routing(next layers.IPProtocol, segmentsLeft byte) []byte {
 	return []byte{byte(next), 0, 253, segmentsLeft, 0, 0, 0, 0}
 }
 
-// authentication is an AH header (RFC 4302 2) with a check value of 12 bytes.
+// authentication returns an AH header (RFC 4302 2) with a check value of 12 bytes.
 func authentication(next layers.IPProtocol) []byte {
 	b := make([]byte, 24)
 	b[0], b[1] = byte(next), 24/4-2
 	return b
 }
 
-// fragment6 is a fragment header (RFC 8200 4.5).
+// fragment6 returns a fragment header (RFC 8200 4.5). offset is in bytes.
 func fragment6(next layers.IPProtocol, id uint32, offset int, more bool) []byte {
 	b := make([]byte, 8)
 	b[0] = byte(next)
@@ -157,7 +157,7 @@ func fragment6(next layers.IPProtocol, id uint32, offset int, more bool) []byte 
 	return b
 }
 
-// sent4 and sent6 are datagrams that the engine sent, as an ICMP error quotes them.
+// sent4 and sent6 return a datagram that the engine sent, as an ICMP error quotes it.
 func sent4(src, dst netip.AddrPort) []byte {
 	ip := ip4(dst.Addr(), layers.IPProtocolTCP, from4(src.Addr()))
 	return serialize(ip, tcp(layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())), payload)
@@ -170,14 +170,15 @@ func sent6(src, dst netip.AddrPort) []byte {
 
 func at(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 
-// icmp4 is an ICMP message from a router to local4.
+// icmp4 returns a frame with an ICMP message from a router to local4.
 func icmp4(kind, code uint8, quote []byte) []byte {
 	router := netip.MustParseAddr("203.0.113.5")
 	return frame(ether4(), ip4(local4, layers.IPProtocolICMPv4, from4(router)),
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(quote))
 }
 
-// icmp6 is an ICMPv6 message from a router to local6. gopacket's layer lacks the four bytes after the checksum.
+// icmp6 returns a frame with an ICMPv6 message from a router to local6. It adds the four bytes after the checksum,
+// which gopacket's layer lacks.
 func icmp6(kind, code uint8, quote []byte) []byte {
 	router := netip.MustParseAddr("2001:db8:5::5")
 	return frame(ether6(), ip6(local6, layers.IPProtocolICMPv6, from6(router)),
@@ -185,7 +186,7 @@ func icmp6(kind, code uint8, quote []byte) []byte {
 		raw(make([]byte, 4), quote))
 }
 
-// patch sets bytes: offset, value, offset, value ...
+// patch sets bytes of b and returns b. pairs are offset, value, offset, value ...
 func patch(b []byte, pairs ...int) []byte {
 	for ; len(pairs) > 1; pairs = pairs[2:] {
 		b[pairs[0]] = byte(pairs[1])
@@ -201,7 +202,7 @@ func hosts(addrs ...netip.Addr) (ps []netip.Prefix) {
 	return ps
 }
 
-// to changes the destination of an Ethernet frame.
+// to sets the destination address of an Ethernet frame and returns the frame.
 func to(mac net.HardwareAddr, f []byte) []byte {
 	copy(f, mac)
 	return f

@@ -10,7 +10,7 @@ const (
 	// DefaultMaxListeners bounds the listening addresses; a listener of any address of both families takes two.
 	DefaultMaxListeners = 1 << 10
 
-	// DefaultMaxSAs bounds the SAs that the engine receives and sends with.
+	// DefaultMaxSAs bounds the SAs of the engine, for both directions together.
 	DefaultMaxSAs = 1 << 12
 
 	// DefaultMaxFragments bounds the datagrams whose later fragments are expected. A first fragment to a listener
@@ -25,6 +25,6 @@ const (
 	// DefaultMaxQueues bounds the receive queue numbers that can have a socket.
 	DefaultMaxQueues = 256
 
-	// maxEntries bounds the values of Options: the kernel allocates a part of each map at once.
+	// maxEntries bounds the values of Options, because the kernel allocates a part of each map when the map is created.
 	maxEntries = 1 << 24
 )

@@ -14,8 +14,8 @@ import (
 	"xwarp/bpf/dispatcher"
 )
 
-// join makes the program a member of libxdp's dispatcher, which the interface has, and completes att. The caller holds
-// the lock. It returns a [*ForeignProgramError] for any other program.
+// join makes the program a member of the interface's dispatcher and completes att. foreign describes the program that
+// the interface has; if it is not libxdp's dispatcher, join returns foreign. The caller holds s.attaching.
 func (s *Steering) join(att *Attachment, mode Mode, foreign *ForeignProgramError) error {
 	if foreign.Name != dispatcher.ProgramName {
 		return foreign
@@ -28,7 +28,7 @@ func (s *Steering) join(att *Attachment, mode Mode, foreign *ForeignProgramError
 	owned, _ := errors.AsType[*dispatcher.OwnedError](err)
 	switch {
 	case errors.Is(err, dispatcher.ErrNone):
-		return foreign // it was replaced since
+		return foreign // another program has replaced the dispatcher
 	case owned != nil:
 		return &ForeignProgramError{Interface: att.Interface, Ifindex: att.Ifindex,
 			ID: owned.Member.ID, Name: programName, Mode: foreign.Mode}
@@ -55,13 +55,14 @@ func names(members []dispatcher.Member) (list []string) {
 	return list
 }
 
-// withoutFrags returns the names of the programs that keep a dispatcher from taking frames of several buffers.
+// withoutFrags returns the names of the other programs in a dispatcher that do not support frames of several buffers.
+// They keep the dispatcher from accepting such frames.
 func withoutFrags(m *dispatcher.Membership) string {
 	list := slices.DeleteFunc(slices.Clone(m.Beside), dispatcher.Member.Frags)
 	return strings.Join(names(list), ", ")
 }
 
-// loadMember loads the program again, with the same maps, as replacement of a function of a dispatcher.
+// loadMember loads the program again, with the same maps, as a replacement of a function of the dispatcher target.
 func (s *Steering) loadMember(target *ebpf.Program, function string) (*ebpf.Program, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -91,13 +92,13 @@ func (s *Steering) loadMember(target *ebpf.Program, function string) (*ebpf.Prog
 
 // InDispatcher describes libxdp's dispatcher of an interface.
 type InDispatcher struct {
-	Programs string // that it runs
-	Ours     bool   // xwarp's is one of them
-	Left     bool   // the process of xwarp's program has ended: it passes all frames
+	Programs string // the programs that it runs
+	Ours     bool   // xwarp's program is one of them
+	Left     bool   // the process of xwarp's program has ended: the program passes all frames to the kernel
 }
 
-// Dispatched returns libxdp's dispatcher of an interface. It is nil without a dispatcher, and without the right to see
-// it (CAP_SYS_ADMIN).
+// Dispatched returns libxdp's dispatcher of an interface. It returns nil if there is none, or if the process lacks
+// CAP_SYS_ADMIN and so cannot see it.
 func Dispatched(nic netlink.Link) (*InDispatcher, error) {
 	if f := checkForeign(nic); f == nil || f.Name != dispatcher.ProgramName {
 		return nil, nil

@@ -14,7 +14,8 @@ import (
 	"xwarp/bpf/dispatcher"
 )
 
-// TestUnknownDispatcher: a dispatcher of another version stays, and the error has the next step.
+// TestUnknownDispatcher: a dispatcher of an unsupported version is not replaced, and the error says what the user can
+// do.
 func TestUnknownDispatcher(t *testing.T) {
 	l := newLab(t)
 	s := load(t, Options{})

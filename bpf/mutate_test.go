@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// TestMutated corrupts fixtures at random. Every frame must have exactly one outcome. A frame taken from the kernel as
-// a segment must be a segment to a claimed port for an independent decoder.
+// TestMutated corrupts fixtures at random. Every frame must have exactly one outcome. If a redirected frame is a TCP
+// segment for an independent decoder, its destination port must be claimed.
 func TestMutated(t *testing.T) {
 	const rounds = 20000
 	seed := rand.Uint64()

@@ -56,7 +56,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// namespace moves the thread to a new network namespace.
+// namespace moves the thread to a new network namespace and returns a descriptor of it.
 func (l *lab) namespace() int {
 	l.t.Helper()
 	l.must(unix.Unshare(unix.CLONE_NEWNET))
@@ -77,7 +77,7 @@ func (l *lab) up(name, addr string) netlink.Link {
 	return nic
 }
 
-// inPeer runs f on the peer's side. Sockets created there stay there.
+// inPeer runs f in the peer's namespace. Sockets that f creates stay in it.
 func (l *lab) inPeer(f func()) {
 	l.t.Helper()
 	l.must(unix.Setns(l.peerNS, unix.CLONE_NEWNET))
@@ -87,7 +87,7 @@ func (l *lab) inPeer(f func()) {
 
 func (l *lab) ifindex() int { return l.host.Attrs().Index }
 
-// attached returns the id of the program on the host's interface, from netlink, or 0 for none.
+// attached returns the ID that netlink reports of the program on the host's interface, or 0 if there is none.
 func (l *lab) attached() uint32 {
 	l.t.Helper()
 	nic, err := netlink.LinkByIndex(l.ifindex())
@@ -98,7 +98,7 @@ func (l *lab) attached() uint32 {
 	return 0
 }
 
-// sender returns a function that puts raw frames on the wire at the peer's end.
+// sender returns a function that sends raw frames from the peer's interface.
 func (l *lab) sender() func(frame []byte) {
 	l.t.Helper()
 	var fd int

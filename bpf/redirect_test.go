@@ -12,7 +12,7 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// receiver is a real AF_XDP socket of an independent implementation, bound to queue 0 of the host's interface.
+// receiver is an AF_XDP socket of an independent implementation, bound to queue 0 of the host's interface.
 type receiver struct {
 	*lab
 	*xdp.Socket
@@ -32,7 +32,7 @@ func (l *lab) receiver() receiver {
 	return receiver{l, s}
 }
 
-// next returns the next frame, its buffers joined.
+// next returns the next frame, which should have size bytes. It joins the buffers of the frame.
 func (r receiver) next(size int) []byte {
 	r.t.Helper()
 	var got []byte
@@ -49,7 +49,7 @@ func (r receiver) next(size int) []byte {
 	return got
 }
 
-// TestRedirect sends real frames over a veth: exactly the claimed ones must reach the socket, whole and unchanged.
+// TestRedirect sends the fixtures over a veth. Exactly the claimed ones must reach the socket, whole and unchanged.
 func TestRedirect(t *testing.T) {
 	l := newLab(t)
 	l.must(netlink.LinkSetMTU(l.host, 9000))
@@ -57,7 +57,7 @@ func TestRedirect(t *testing.T) {
 	b := newBench(t, false)
 	_, err := b.Attach(l.ifindex(), ModeNative)
 	l.must(err)
-	l.must(b.SetMAC([6]byte(localMAC))) // the fixtures'
+	l.must(b.SetMAC([6]byte(localMAC))) // the address in the fixtures
 	r := l.receiver()
 	l.must(b.SetSocket(0, r.FD()))
 	send := l.sender()
@@ -105,7 +105,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestJumboSizes uses frame sizes around the borders between one buffer and several.
+// TestJumboSizes redirects frames of sizes around the maximum of one buffer, and of several buffers.
 func TestJumboSizes(t *testing.T) {
 	l := newLab(t)
 	l.must(netlink.LinkSetMTU(l.host, 9000))
@@ -113,7 +113,7 @@ func TestJumboSizes(t *testing.T) {
 	b := newBench(t, false)
 	_, err := b.Attach(l.ifindex(), ModeNative)
 	l.must(err)
-	l.must(b.SetMAC([6]byte(localMAC))) // the fixtures'
+	l.must(b.SetMAC([6]byte(localMAC))) // the address in the fixtures
 	r := l.receiver()
 	l.must(b.SetSocket(0, r.FD()))
 	send := l.sender()

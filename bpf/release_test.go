@@ -23,7 +23,7 @@ func TestNewEnough(t *testing.T) {
 	}
 }
 
-// Linux 6.1's verifier returns EACCES, which does not mean missing privileges there.
+// TestLoadHint: the verifier of Linux 6.1 refuses the program with EACCES. The hint must not be about privileges then.
 func TestLoadHint(t *testing.T) {
 	refused := fmt.Errorf("load program: %w", &ebpf.VerifierError{Cause: unix.EACCES})
 	for _, c := range []struct {

@@ -22,8 +22,9 @@ func newPrefixes(m *ebpf.Map, vlan uint16) prefixes {
 	return prefixes{m, vlan, map[netip.Prefix]uint32{}}
 }
 
-// mappedIPv4 is the range of IPv6 addresses that represents IPv4. It is always in the map, with the value 0, so that an
-// IPv6 prefix that covers the range does not match IPv4 addresses.
+// mappedIPv4 is the prefix of all IPv4 addresses. In the map they are a range of IPv6 addresses (IPv4-mapped). The
+// prefix is always in the map, with the value 0, so that an IPv6 prefix that covers the range does not match IPv4
+// addresses.
 var mappedIPv4 = netip.MustParsePrefix("0.0.0.0/0")
 
 // replace changes the set to want. Prefixes in both sets stay in the map throughout.
@@ -35,7 +36,8 @@ func (p *prefixes) replace(want []netip.Prefix) error {
 	return p.replaceWith(in)
 }
 
-// replaceWith is replace with excluded prefixes: those whose value is false.
+// replaceWith changes the set to the prefixes of want whose value is true. Those with the value false are excluded
+// parts of shorter prefixes.
 func (p *prefixes) replaceWith(want map[netip.Prefix]bool) error {
 	next := map[netip.Prefix]uint32{mappedIPv4: 0}
 	for w, in := range want {
@@ -93,15 +95,16 @@ func (p *prefixes) key(of netip.Prefix) *steerPrefix {
 	return k
 }
 
-// SetLocal sets the addresses of this host, which listeners of any address serve. It replaces those of the last call.
-// By default no address is set. Error: [ErrFull]; some of addrs are missing then.
+// SetLocal sets the addresses of this host, which listeners for any address serve. It replaces the addresses of the
+// previous call. By default there are none. Error: [ErrFull]; then some of addrs are missing.
 func (v *VLAN) SetLocal(addrs []netip.Prefix) error {
 	return v.changeSettings("local addresses", func() error {
 		return errors.Join(v.local.replace(addrs), v.bumpGeneration())
 	})
 }
 
-// changeSettings runs f, which changes the settings of the VLAN, with the lock held. what names the setting in errors.
+// changeSettings runs f, which changes the settings of the VLAN, while it holds v.s.mu. what names the setting in
+// errors.
 func (v *VLAN) changeSettings(what string, f func() error) error {
 	return v.s.whileOpen(func() error {
 		v.s.mu.Lock()
@@ -111,8 +114,8 @@ func (v *VLAN) changeSettings(what string, f func() error) error {
 }
 
 // SetPeers limits listeners to peers in the prefixes from: segments to listeners from other addresses are dropped as
-// [DropPeer]. Flows are not affected. An empty list allows all peers, which is the default. Error: [ErrFull]; some of
-// from are missing then.
+// [DropPeer]. Flows are not affected. An empty list allows all peers, which is the default. Error: [ErrFull]; then some
+// of the prefixes are missing.
 func (v *VLAN) SetPeers(from []netip.Prefix) error {
 	return v.changeSettings("peers", func() error {
 		if len(from) == 0 {
@@ -125,9 +128,9 @@ func (v *VLAN) SetPeers(from []netip.Prefix) error {
 	})
 }
 
-// SetProtected sets the addresses whose connections IPsec protects: segments in the clear from there are dropped as
-// [DropClear] if they match a flow or listener. A prefix with the value false is an exception from shorter ones.
-// Error: [ErrFull]; some prefixes are missing then.
+// SetProtected sets the addresses whose connections IPsec protects. Unencrypted segments from these addresses are
+// dropped as [DropClear] if they match a flow or listener. A prefix with the value false is an exception from shorter
+// prefixes. Error: [ErrFull]; then some prefixes are missing.
 func (v *VLAN) SetProtected(from map[netip.Prefix]bool) error {
 	return v.changeSettings("protected addresses", func() error {
 		if v.settings.Protect = 0; len(from) > 0 {
@@ -138,12 +141,12 @@ func (v *VLAN) SetProtected(from map[netip.Prefix]bool) error {
 }
 
 // SetMAC sets the Ethernet address of the interface: listeners claim no frames to other addresses. [Steering.Attach]
-// sets it first.
+// sets it for frames without a VLAN.
 func (v *VLAN) SetMAC(mac [6]byte) error {
 	return v.changeSettings("Ethernet address", func() error { return v.setMAC(mac) })
 }
 
-// setMAC is SetMAC with the lock held.
+// setMAC is SetMAC. The caller holds v.s.mu.
 func (v *VLAN) setMAC(mac [6]byte) error {
 	for i := range v.settings.Mac.Word {
 		v.settings.Mac.Word[i] = binary.NativeEndian.Uint16(mac[2*i:])
@@ -156,15 +159,15 @@ func (v *VLAN) setOnlyPeers(on uint8) error {
 	return v.writeSettings()
 }
 
-// bumpGeneration makes the listeners that the program has cached invalid. It is called with the lock held, after a
-// change of listeners or local addresses.
+// bumpGeneration makes the listeners that the program has cached invalid, after a change of listeners or local
+// addresses. The caller holds v.s.mu.
 func (v *VLAN) bumpGeneration() error {
 	v.s.generation = max(1, v.s.generation+1)
 	v.settings.Generation = v.s.generation
 	return v.writeSettings()
 }
 
-// setTick sets the length of the kernel's tick, the resolution of its coarse clocks.
+// setTick tells the program the length of the kernel's tick, which is the resolution of the kernel's coarse clocks.
 func (v *VLAN) setTick() error {
 	var tick unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {

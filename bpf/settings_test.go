@@ -17,8 +17,8 @@ func parsePrefixes(ss ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestLocalAddresses: a wildcard listener serves the current addresses of this host. Other listeners and flows serve
-// their own address.
+// TestLocalAddresses: a listener for any address serves the current addresses of this host. Other listeners and flows
+// serve their own address, also if SetLocal does not include it.
 func TestLocalAddresses(t *testing.T) {
 	b := newBench(t, true)
 	any4 := frame(ether4(), ip4(local4, protoTCP), segmentTo(any4Port))
@@ -85,8 +85,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestProtected: clear segments from addresses that IPsec protects reach neither listener nor flow. The host's other
-// ports are not affected, and ESP is received.
+// TestProtected: unencrypted segments from addresses that IPsec protects reach neither listener nor flow. The host's
+// other ports are not affected, and ESP is received.
 func TestProtected(t *testing.T) {
 	b := newBench(t, true)
 	prefixes := func(in string, out ...string) map[netip.Prefix]bool {
@@ -133,7 +133,7 @@ func TestProtected(t *testing.T) {
 }
 
 func TestPrefixesFull(t *testing.T) {
-	s := load(t, Options{MaxPrefixes: 2}) // one is the exemption for IPv4
+	s := load(t, Options{MaxPrefixes: 2}) // one of the two entries is mappedIPv4
 	wantError(t, s.SetLocal(hosts(local4, other4)), ErrFull, "2 entries", "Options.MaxPrefixes")
 	wantError(t, s.SetPeers(hosts(local4, other4)), ErrFull, "Options.MaxPrefixes")
 	if err := s.SetLocal(hosts(other6)); err != nil {
@@ -142,7 +142,7 @@ func TestPrefixesFull(t *testing.T) {
 	wantError(t, s.SetLocal([]netip.Prefix{{}}), nil, "invalid")
 }
 
-// TestMAC: the program has the interface's Ethernet address from Attach on, until SetMAC changes it.
+// TestMAC: Attach sets the Ethernet address of the interface, and SetMAC changes it.
 func TestMAC(t *testing.T) {
 	l := newLab(t)
 	b := newBench(t, true)
@@ -161,7 +161,7 @@ func TestMAC(t *testing.T) {
 	b.wantAction(to(l.host.Attrs().HardwareAddr, ours()), xdpPass)
 }
 
-// wantAction runs a frame while the program is attached and other frames are counted too.
+// wantAction runs a frame and checks the action only: while the program is attached, it counts other frames too.
 func (b *bench) wantAction(frame []byte, want uint32) {
 	b.Helper()
 	if got := b.action(frame); got != want {
@@ -169,7 +169,7 @@ func (b *bench) wantAction(frame []byte, want uint32) {
 	}
 }
 
-// TestMethodsAfterClose calls methods from other goroutines during and after Close, which must fail. It is for the race
+// TestMethodsAfterClose: methods fail with ErrClosed after Close. Other goroutines call one during Close, for the race
 // detector.
 func TestMethodsAfterClose(t *testing.T) {
 	s := load(t, Options{})

@@ -27,8 +27,8 @@ type bench struct {
 	last Counts
 }
 
-// newBench loads the program with the claims of frames_test.go. With a socket, queue 0 has an AF_XDP socket. It is not
-// bound, which does not matter in a test run, so the program's own XDP_REDIRECT is visible.
+// newBench loads the program with the claims of frames_test.go. If socket is true, queue 0 has an AF_XDP socket. The
+// socket is not bound, but BPF_PROG_TEST_RUN returns the program's XDP_REDIRECT in any case.
 func newBench(t testing.TB, socket bool) *bench {
 	t.Helper()
 	needs.XDP(t)
@@ -51,7 +51,7 @@ func newBench(t testing.TB, socket bool) *bench {
 	return b
 }
 
-// claim makes the claims of frames_test.go in a VLAN.
+// claim adds the claims of frames_test.go to a VLAN.
 func claim(t testing.TB, v *VLAN) {
 	t.Helper()
 	for _, l := range []netip.AddrPort{
@@ -88,8 +88,8 @@ func newXSK(t testing.TB) int {
 	return fd
 }
 
-// openXSK is newXSK for a caller that closes the socket. It has a receive ring, without which the map of Linux 7.3
-// refuses it.
+// openXSK is newXSK for a caller that closes the socket itself. The socket has a receive ring, because the map of
+// Linux 7.3 refuses sockets without one.
 func openXSK(t testing.TB) int {
 	t.Helper()
 	needs.XSK(t)
@@ -140,7 +140,7 @@ func (b *bench) action(frame []byte) uint32 {
 	return action
 }
 
-// expect runs a frame and compares. The outcome determines the action.
+// expect runs a frame and checks its outcome, and the action that belongs to this outcome.
 func (b *bench) expect(frame []byte, want Outcome) {
 	b.Helper()
 	action, o := b.run(frame)
@@ -172,8 +172,8 @@ func TestFixtures(t *testing.T) {
 	t.Logf("%d fixtures", len(names))
 }
 
-// TestNoSocket runs the same frames without a socket on the queue: nothing may be redirected. Claimed frames are
-// dropped, since the kernel would reply with RST, and counted for the queue.
+// TestNoSocket runs the fixtures without a socket on the queue: nothing may be redirected. Claimed frames are dropped,
+// because the kernel would reply with RST, and are counted for the queue.
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
 	var noSocket uint64
@@ -197,9 +197,9 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts every steered fixture at every length: incomplete headers go to the kernel.
+// TestTruncated cuts every steered fixture at every length, long ones at some lengths. The kernel gets all cut frames.
 func TestTruncated(t *testing.T) {
-	const shortest = 14 // the kernel refuses to test with less than an Ethernet header
+	const shortest = 14 // BPF_PROG_TEST_RUN refuses less than an Ethernet header
 	b := newBench(t, true)
 	for _, f := range fixtures() {
 		if !f.want.Steered() || f.padded {

@@ -3,16 +3,17 @@
 //
 // A [Steering] is one loaded program with its maps. It serves one interface and its VLANs, because sockets are
 // identified by the receive queue alone. [Steering.Twin] serves another member of a bond. Claims and settings belong to
-// a [VLAN], or to frames without one. It is attached through a bpf_link and pins nothing, so the kernel detaches the
-// program and frees the maps when the process ends in any way. Where the interface has libxdp's dispatcher, the program
-// joins it (package dispatcher). There it is pinned, and a second process removes it in the end.
+// a [VLAN], or to frames without one. The program is attached through a bpf_link and pins nothing, so the kernel
+// detaches it and frees the maps when the process ends in any way. If the interface has libxdp's dispatcher, the
+// program joins it (package dispatcher). There the program is pinned, and a second process removes it when this one
+// ends.
 //
-// A segment is claimed by a flow, which is an exact four-tuple, else by a listener for its local address and port, else
-// by a listener for any address and that port if the address is one of this host. Fragments follow their first
-// fragment, ICMP errors the quoted segment. Segments to a listener are rate limited; the limit applies to a SYN before
-// the lookup of its flow. A claimed frame goes to the socket of the queue on which it arrived. No other socket can
-// receive it, so it is dropped if its queue has no socket. A NIC that distributes traffic by ports delivers fragments
-// and ICMP errors to other queues than the segments of the flow: the workers pass such frames on.
+// A segment is claimed by a flow, which is an exact four-tuple. Without a flow it is claimed by a listener for its
+// local address and port, or by a listener for any address and that port if the address is one of this host. Fragments
+// follow their first fragment, ICMP errors the quoted segment. Segments to a listener are rate limited; the limit
+// applies to a SYN before the lookup of its flow. A claimed frame goes to the socket of the queue on which it arrived.
+// No other socket can receive it, so it is dropped if its queue has no socket. A NIC that distributes traffic by ports
+// delivers fragments and ICMP errors to other queues than the segments of the flow: the workers pass such frames on.
 //
 // The kernel resets the connections of frames that it receives, such as those on a new member of a bond that has no
 // program yet. [Steering.HoldResets] drops these resets with a second program, on what an interface sends.
@@ -35,25 +36,26 @@ import (
 // programName is the name of the program in the kernel.
 const programName = "xwarp_steer"
 
-// Options sizes the maps of a [Steering]. Zero means the default of limits.go.
+// Options sizes the maps of a [Steering]. Zero means the default of limits.go, such as DefaultMaxFlows.
 type Options struct {
 	MaxFlows     int // exact flows at a time
 	MaxListeners int // listening addresses at a time
 	MaxSAs       int // IPsec SAs at a time
 	MaxFragments int // datagrams at a time whose later fragments are expected
-	MaxPrefixes  int // of this host's addresses, and of peers
+	MaxPrefixes  int // prefixes in each of three sets: addresses of this host, peers, and protected addresses
 	MaxQueues    int // receive queues that can have a socket: numbers 0 to MaxQueues-1
 }
 
 // Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
 type Steering struct {
-	*VLAN  // of the frames without one; a twin has that of the first
+	*VLAN  // claims and settings for frames without a VLAN; a twin has the VLAN of the first program
 	opts   Options
 	life   sync.RWMutex // held for reading while objs are used; guards closed
 	closed bool
 	objs   steerObjects
 
-	// guarded by attaching, which is held while the kernel attaches the program: a driver may restart its queues
+	// guarded by attaching, which is held while the kernel attaches the program; that takes long if the driver restarts
+	// its queues
 	attaching sync.Mutex
 	link      link.Link              // nil when not attached, or in a dispatcher
 	member    *dispatcher.Membership // nil when not in a dispatcher
@@ -61,11 +63,12 @@ type Steering struct {
 	resets    link.Link              // of HoldResets, or nil
 
 	mu         sync.Mutex // guards the claims and settings of all VLANs
-	generation uint32     // the latest of all VLANs
+	generation uint32     // latest generation in the settings of any VLAN; see VLAN.bumpGeneration
 }
 
-// Load loads program and maps into the kernel without attaching the program. It needs CAP_BPF, CAP_NET_ADMIN and
-// CAP_PERFMON. No method of the result needs them, so a daemon may then drop them (from Linux 5.19 on).
+// Load loads the program and its maps into the kernel without attaching the program. It needs CAP_BPF, CAP_NET_ADMIN
+// and CAP_PERFMON. From Linux 5.19 on a daemon may then drop them: only Twin, and Attach to an interface with a
+// dispatcher, need capabilities.
 func Load(opts Options) (*Steering, error) {
 	spec, err := opts.spec()
 	if err != nil {
@@ -81,9 +84,9 @@ func Load(opts Options) (*Steering, error) {
 	return s, nil
 }
 
-// Twin loads a second program, for another member of the same bond. It shares the claims, the settings and the counters
-// of s; its sockets and the limits of its queues are its own. It needs the capabilities of [Load]. Close does not end
-// s, and must come before s.Close.
+// Twin loads a second program, for another member of the same bond. The result t shares the claims, the settings and
+// the counters of s. Its sockets and the rate limits of its queues are its own. Twin needs the capabilities of [Load].
+// Closing t does not close s; t must be closed first.
 func (s *Steering) Twin() (t *Steering, err error) {
 	err = s.whileOpen(func() error {
 		spec, err := s.opts.spec()
@@ -109,7 +112,7 @@ func (s *Steering) Twin() (t *Steering, err error) {
 	return t, nil
 }
 
-// spec returns the program and its maps in the sizes of opts.
+// spec returns the program and its maps, with the map sizes of opts.
 func (opts *Options) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -148,8 +151,8 @@ func (opts *Options) spec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// Close detaches the program and frees program and maps. It does not close the sockets. Other methods return
-// [ErrClosed] afterwards.
+// Close detaches the program and frees the program and its maps. It does not close the sockets. Afterwards methods that
+// use the program or the maps return [ErrClosed].
 func (s *Steering) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -160,7 +163,7 @@ func (s *Steering) Close() error {
 	return errors.Join(s.Detach(), s.objs.Close())
 }
 
-// lockOpen keeps program and maps from being closed until s.life.RUnlock.
+// lockOpen prevents Close until the caller calls s.life.RUnlock. It returns [ErrClosed], without the lock, after Close.
 func (s *Steering) lockOpen() error {
 	s.life.RLock()
 	if s.closed {
@@ -170,7 +173,7 @@ func (s *Steering) lockOpen() error {
 	return nil
 }
 
-// whileOpen runs f while program and maps cannot be closed. The error of f is prefixed with format and args.
+// whileOpen runs f while it prevents Close. The error of f gets the prefix of format and args.
 func (s *Steering) whileOpen(f func() error, format string, args ...any) error {
 	if err := s.lockOpen(); err != nil {
 		return err
@@ -183,8 +186,8 @@ func (s *Steering) whileOpen(f func() error, format string, args ...any) error {
 }
 
 // SetSocket redirects claimed frames of a receive queue to the AF_XDP socket fd, which replaces the previous socket of
-// the queue. The socket should be bound to that queue of the attached interface, with XDP_USE_SG where frames may span
-// several chunks: the kernel drops frames that do not fit. The caller keeps ownership of fd.
+// the queue. The socket should be bound to that queue of the attached interface, with XDP_USE_SG if frames may span
+// several chunks: otherwise the kernel drops frames. The caller keeps ownership of fd.
 func (s *Steering) SetSocket(queue, fd int) error {
 	return s.onQueue("socket", queue, func() error {
 		if fd < 0 {
@@ -223,7 +226,7 @@ func (s *Steering) onQueue(what string, queue int, f func() error) error {
 	}, "%s of queue %d", what, queue)
 }
 
-// Counters returns the frames by outcome since [Load], summed over the CPUs.
+// Counters returns the number of frames by outcome since [Load], summed over the CPUs. It includes those of twins.
 func (s *Steering) Counters() (c Counts, err error) {
 	err = s.whileOpen(func() error {
 		for o := range c {
@@ -236,7 +239,7 @@ func (s *Steering) Counters() (c Counts, err error) {
 	return c, err
 }
 
-// NoSocketDrops returns the number of frames of [DropNoSocket] that arrived on a receive queue.
+// NoSocketDrops returns the number of frames with the outcome [DropNoSocket] that arrived on a receive queue.
 func (s *Steering) NoSocketDrops(queue int) (n uint64, err error) {
 	err = s.onQueue("frames without a socket", queue, func() error {
 		n, err = sum(s.objs.NoSocketDrops, uint32(queue))

@@ -13,20 +13,20 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// The values of maps.h.
+// Constants of maps.h.
 const (
 	openBurst    = 8192
 	openInterval = 10_000_000 // nanoseconds
-	// The limit of repeated SYNs.
+	// openInterval for the limit of repeated SYNs
 	againInterval = 500_000
 	followMax     = 16
 	synBuckets    = 1 << 18
 	bucketSYNs    = 4
 	synTick       = 1 << 28 // nanoseconds
-	synTicksLate  = 3       // just under a second later
+	synTicksLate  = 3       // ticks; nearly a second
 )
 
-// syns sends SYNs to a listener.
+// syns is a bench with methods for the limits of listeners.
 type syns struct{ *bench }
 
 func newSYNs(t *testing.T) syns {
@@ -37,7 +37,8 @@ func newSYNs(t *testing.T) syns {
 	return s
 }
 
-// limit sets the times at which the limits are fully available again. 0 means long ago.
+// limit sets the times at which all tokens of the limits are available again: of first SYNs, of repeated SYNs and of
+// strays. 0 means long ago.
 func (s syns) limit(first, again, stray uint64) {
 	s.Helper()
 	s.used(steerListenerLimit{Syn: first, RepeatedSyn: again, Stray: stray})
@@ -50,7 +51,7 @@ func (s syns) used(l steerListenerLimit) {
 	}
 }
 
-// never is so late that nothing passes, without an overflow.
+// never is a time so late that no segment passes the limit. Calculations with it do not overflow.
 const never = math.MaxUint64 / 2
 
 func (s syns) limits() steerListenerLimit {
@@ -62,11 +63,11 @@ func (s syns) limits() steerListenerLimit {
 	return l
 }
 
-// syn is the SYN of a peer.
+// syn returns a frame with a SYN of a peer.
 func syn(from netip.AddrPort, isn uint32) []byte { return opening(from, isn, "S") }
 
-// opening is a segment of a peer to a listener. Its frame is IPv4 or IPv6, as the peer's address. flags are the letters
-// of tcpdump.
+// opening returns a frame with a segment of a peer to a listener, with IPv4 or IPv6 according to the peer's address.
+// number is the sequence number. flags has the letters of tcpdump.
 func opening(from netip.AddrPort, number uint32, flags string) []byte {
 	h := tcp(layers.TCPPort(from.Port()), listenPort)
 	h.Seq, h.ACK, h.SYN = number, strings.Contains(flags, "."), strings.Contains(flags, "S")
@@ -77,7 +78,8 @@ func opening(from netip.AddrPort, number uint32, flags string) []byte {
 	return frame(ether6(), ip6(local6, protoTCP, from6(from.Addr())), h)
 }
 
-// slot returns the bucket and the tag of a SYN, with an independent implementation of steer.c's hash.
+// slot returns the bucket and the tag under which the program remembers a SYN. It implements the hash of steer.c
+// independently.
 func slot(from netip.AddrPort, isn uint32) (bucket uint32, mark uint64) {
 	const k = 0x9e3779b97f4a7c15
 	var in [3]uint64
@@ -99,7 +101,7 @@ func slot(from netip.AddrPort, isn uint32) (bucket uint32, mark uint64) {
 	return uint32(h % synBuckets), h >> 52
 }
 
-// age makes the entry of a SYN older, and reports whether there is one.
+// age makes the entry of a SYN older by ticks, and reports whether there is an entry.
 func (s syns) age(from netip.AddrPort, isn uint32, ticks uint64) (known bool) {
 	s.Helper()
 	index, mark := slot(from, isn)
@@ -117,7 +119,7 @@ func (s syns) age(from netip.AddrPort, isn uint32, ticks uint64) (known bool) {
 	return known
 }
 
-// crowd adds other SYNs to the bucket of a SYN after it.
+// crowd adds n other SYNs to the bucket of a SYN, as if they came later.
 func (s syns) crowd(from netip.AddrPort, isn uint32, n int) {
 	s.Helper()
 	index, mark := slot(from, isn)
@@ -129,7 +131,7 @@ func (s syns) crowd(from netip.AddrPort, isn uint32, n int) {
 	})
 }
 
-// bucket changes a bucket of SYNs.
+// bucket replaces the value of a bucket of SYNs by the result of change.
 func (s syns) bucket(index uint32, change func(uint64) uint64) {
 	s.Helper()
 	var v uint64
@@ -141,12 +143,12 @@ func (s syns) bucket(index uint32, change func(uint64) uint64) {
 	}
 }
 
-// TestSYNLimit: the limiter admits exactly its burst of SYNs, and each new flow admits another one.
+// TestSYNLimit: the limit admits exactly its burst of SYNs. Each new flow returns the token of its SYN.
 func TestSYNLimit(t *testing.T) {
 	s := newSYNs(t)
 	s.expect(syn(at(remote4, 1), 1), Listener)
 	first := s.limits().Syn
-	s.limit(first+(openBurst-1)*openInterval+1e12, 0, 0) // excludes the time of the test itself
+	s.limit(first+(openBurst-1)*openInterval+1e12, 0, 0) // 1e12: more than the test takes
 	s.expect(syn(at(remote4, 1), 2), DropSYN)
 	s.limit(never, 0, 0)
 	s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(listenPort)), Listener)
@@ -161,7 +163,7 @@ func TestSYNLimit(t *testing.T) {
 		t.Errorf("after a new flow the limits are %+v", l)
 	}
 
-	// The bucket has its documented depth: taking one token advances the time by an interval.
+	// The token bucket has openBurst tokens, and a SYN that takes one advances the time by openInterval.
 	s.limit(0, 0, 0)
 	s.expect(syn(at(remote4, 1), 3), Listener)
 	one := s.limits().Syn
@@ -182,7 +184,8 @@ func TestSYNLimit(t *testing.T) {
 	}
 }
 
-// comesAgain passes a SYN because it is repeated, and returns the new state of the limit.
+// comesAgain makes a SYN pass because it is repeated, and returns the new state of the limit of repeated SYNs. used is
+// the state before.
 func (s syns) comesAgain(peer netip.AddrPort, used uint64) uint64 {
 	s.Helper()
 	s.limit(never, used, 0)
@@ -192,8 +195,8 @@ func (s syns) comesAgain(peer netip.AddrPort, used uint64) uint64 {
 	return s.limits().RepeatedSyn
 }
 
-// TestRepeatedSYN: while a flood uses up the limit, a SYN passes if it is repeated as late as a peer's timer sends it.
-// The hash is compared with the one here, for peers of both families.
+// TestRepeatedSYN: while a flood uses up the limit, a SYN passes if it is repeated after the time of a peer's
+// retransmission timer. The test also compares the program's hash with slot, for peers of both families.
 func TestRepeatedSYN(t *testing.T) {
 	s := newSYNs(t)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -218,7 +221,7 @@ func TestRepeatedSYN(t *testing.T) {
 			s.limit(never, 0, 0)
 		case 1:
 			s.crowd(peer, isn, bucketSYNs)
-			s.expect(syn(peer, isn), DropSYN) // forgotten, and remembered again
+			s.expect(syn(peer, isn), DropSYN) // it was forgotten, and is remembered again now
 			s.age(peer, isn, synTicksLate)
 		case 2:
 			s.crowd(peer, isn, bucketSYNs-1)
@@ -229,8 +232,8 @@ func TestRepeatedSYN(t *testing.T) {
 	}
 }
 
-// TestSYNOfFlow: a SYN of a flow goes to the flow, so that a rebooted peer can reconnect. During a flood of its
-// listener, it passes only when repeated.
+// TestSYNOfFlow: a SYN from the peer of a flow goes to the flow, so that a rebooted peer can reconnect. During a flood
+// of SYNs to the listener, it passes only if it is repeated.
 func TestSYNOfFlow(t *testing.T) {
 	s := newSYNs(t)
 	peer := at(remote4, 77)
@@ -249,7 +252,7 @@ func TestSYNOfFlow(t *testing.T) {
 	s.expect(frame(ether4(), ip4(local4, protoTCP), dialled), Flow) // no listener at that port
 }
 
-// TestDialledFlow: a flow opened by a peer's SYN-ACK took no token, and returns none.
+// TestDialledFlow: a flow that begins with a peer's SYN-ACK takes no token of the limit of SYNs, and returns none.
 func TestDialledFlow(t *testing.T) {
 	s := newSYNs(t)
 	s.limit(never, 0, 0)
@@ -262,8 +265,8 @@ func TestDialledFlow(t *testing.T) {
 	}
 }
 
-// TestStrays: segments to a listener without an earlier SYN have their own limit, and so have ICMP errors about them.
-// After an admitted SYN, an initial window may follow.
+// TestStrays: segments to a listener without an earlier SYN, and ICMP errors about such segments, have a limit of their
+// own. After an admitted SYN, followMax segments of its peer are not subject to it.
 func TestStrays(t *testing.T) {
 	for _, peer := range []netip.AddrPort{at(remote4, 77), at(remote6, 77)} {
 		s := newSYNs(t)
@@ -307,7 +310,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// copied runs an earlier SYN again, which is dropped unless this machine was so slow that it counts as a repetition.
+// copied runs a SYN again that was run at the time before. It must be dropped as a copy, unless this machine was so
+// slow that the copy counts as a repetition.
 func (s syns) copied(frame []byte, before time.Time) {
 	s.Helper()
 	if _, o := s.run(frame); o != DropSYN && time.Since(before) < synTick {

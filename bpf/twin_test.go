@@ -2,8 +2,8 @@ package bpf
 
 import "testing"
 
-// TestTwin: a twin decides by the claims and settings of the first program and counts with it, but its sockets are its
-// own. Both go on without the other's end.
+// TestTwin: a twin decides by the claims and settings of the first program and shares its counters, but its sockets are
+// its own. The first program works after the twin is closed.
 func TestTwin(t *testing.T) {
 	b := newBench(t, true)
 	twin, err := b.Twin()

@@ -7,11 +7,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// VLAN has the claims and settings for the frames of one VLAN, or for those without a VLAN. Its methods may be called
-// by several goroutines at once.
+// VLAN holds the claims and settings for the frames of one VLAN, or for frames without a VLAN. Its methods may be
+// called by several goroutines at once.
 type VLAN struct {
 	s  *Steering
-	id uint16 // 0: frames without a tag, and those whose tag has a priority only
+	id uint16 // 0: frames without a tag, or with a priority tag, whose identifier is 0
 
 	// guarded by s.mu
 	settings     steerSettings
@@ -22,8 +22,8 @@ type VLAN struct {
 // MaxVLAN is the highest identifier of a VLAN (IEEE 802.1Q, 9.6).
 const MaxVLAN = 4094
 
-// OpenVLAN starts to claim frames with the 802.1Q tag id, 1 to [MaxVLAN], for which there are no claims yet. Frames of
-// VLANs that are not open go to the kernel. With 0 it returns Steering.VLAN.
+// OpenVLAN opens the VLAN with the 802.1Q identifier id, 1 to [MaxVLAN], so that its frames can be claimed. It has no
+// claims at first. Frames of VLANs that are not open go to the kernel. With id 0 it returns Steering.VLAN.
 func (s *Steering) OpenVLAN(id uint16) (v *VLAN, err error) {
 	err = s.whileOpen(func() error {
 		switch {
@@ -50,7 +50,7 @@ func (s *Steering) openVLAN(id uint16) (*VLAN, error) {
 	return v, nil
 }
 
-// init writes the first settings. It is called with the lock held.
+// init writes the initial settings. The caller holds v.s.mu.
 func (v *VLAN) init() error {
 	v.settings.Vlan = v.id
 	return errors.Join(v.local.replace(nil), v.peers.replace(nil), v.protected.replace(nil),
@@ -71,8 +71,8 @@ func (v *VLAN) Close() error {
 	}, "VLAN %d", v.id)
 }
 
-// clearMaps removes everything of v from the maps, first the settings, without which the program claims nothing. It is
-// called with the lock held.
+// clearMaps removes the settings and claims of v from the maps. It begins with the settings, without which the program
+// claims no frames of the VLAN. The caller holds v.s.mu.
 func (v *VLAN) clearMaps() error {
 	v.settings = steerSettings{}
 	o := &v.s.objs
@@ -85,7 +85,7 @@ func (v *VLAN) clearMaps() error {
 
 // clearVLAN deletes the entries for which ours returns true from a map with keys of type K.
 func clearVLAN[K any](m *ebpf.Map, ours func(*K) bool) error {
-	var keys []K // collected first: deleting the current entry restarts an iteration
+	var keys []K // collected first, because deleting the current entry restarts the iteration
 	var k K
 	var v uint32
 	all := m.Iterate()

@@ -9,7 +9,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// tagged inserts tags behind the Ethernet addresses of a frame, the outer one first.
+// tagged inserts VLAN tags after the Ethernet addresses of a frame, the outer one first.
 func tagged(frame []byte, tags ...uint32) []byte {
 	f := slices.Clone(frame[:12])
 	for _, t := range tags {
@@ -42,8 +42,9 @@ func vlanBench(t *testing.T) *bench {
 	return b
 }
 
-// TestVLAN runs every fixture within tags. In the VLAN with the claims it has the outcome that it has without a tag. In
-// others, in nested ones and in a service VLAN the kernel gets it. Without a tag nothing claims it.
+// TestVLAN runs every fixture with VLAN tags. In the VLAN with the claims a fixture has the outcome that it otherwise
+// has without a tag. In other VLANs, in nested ones and in a service VLAN it goes to the kernel. So it does without a
+// tag, because there are no claims without a VLAN.
 func TestVLAN(t *testing.T) {
 	b := vlanBench(t)
 	for _, f := range fixtures() {
@@ -73,7 +74,7 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// limitless gives the limits of queue 0 all their tokens again.
+// limitless makes all tokens of the limits of queue 0 available.
 func (b *bench) limitless() {
 	b.Helper()
 	if err := b.objs.ListenerLimits.Put(uint32(0), steerListenerLimit{}); err != nil {
@@ -97,7 +98,8 @@ func TestFragmentsOfVLANs(t *testing.T) {
 }
 
 // TestVLANsAreApart: each VLAN has its own listeners, addresses, peers, protection and Ethernet address, also for
-// cached listeners, and two can claim the same flow. A closed one is the kernel's; the others stay.
+// cached listeners. Two VLANs can claim the same flow. The frames of a closed VLAN go to the kernel; other VLANs are
+// unaffected.
 func TestVLANsAreApart(t *testing.T) {
 	b := newBench(t, true)
 	done := func(errs ...error) {

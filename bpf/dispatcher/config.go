@@ -9,10 +9,11 @@ import (
 const (
 	maxPrograms = 10
 	magic       = 236 // first byte of the configuration
-	oldest      = 2   // version of the protocol, of libxdp 1.3 to 1.5
-	newest      = 3   // of libxdp 1.6, which adds config.bound
+	oldest      = 2   // first supported version of the protocol, that of libxdp 1.3 to 1.5
+	newest      = 3   // last supported version, that of libxdp 1.6, which adds config.bound
 
-	// actionPass and actionNone are bits of slot.actions: XDP_PASS, and what a function without a program returns.
+	// actionPass and actionNone are bits of slot.actions. actionPass stands for XDP_PASS, actionNone for the value 31
+	// that a function returns to which no program is attached.
 	actionPass = 1 << 2
 	actionNone = 1 << 31
 )
@@ -20,9 +21,9 @@ const (
 // config is the configuration of a dispatcher, struct config of dispatcher.c.
 type config struct {
 	version byte
-	frags   bool   // it takes frames of several buffers
+	frags   bool   // the dispatcher accepts frames of several buffers
 	slots   []slot // of its programs, in the order in which they run
-	bound   bool   // to one device
+	bound   bool   // its programs are bound to one device
 }
 
 // slot is the part of config that belongs to one program.
@@ -32,7 +33,7 @@ type slot struct {
 	flags    uint32 // with which the program was loaded
 }
 
-// size returns the length of an encoded configuration of a version. libxdp compares it.
+// size returns the length of an encoded configuration of a version. libxdp refuses other lengths.
 func size(version byte) int {
 	n := 4 + 3*4*maxPrograms
 	if version >= 3 {
@@ -55,10 +56,10 @@ func (c *config) encode() []byte {
 	return b
 }
 
-// decode reads the configuration of a dispatcher of the interface.
+// decode returns the configuration b of the dispatcher of interface nic.
 func decode(nic string, b []byte) (c config, err error) {
 	if len(b) < 2 || b[0] != magic {
-		return c, &VersionError{Interface: nic, Version: 1} // it has no such byte
+		return c, &VersionError{Interface: nic, Version: 1} // version 1 has no magic byte
 	}
 	if c.version = b[1]; c.version < oldest || c.version > newest {
 		return c, &VersionError{Interface: nic, Version: int(c.version)}
@@ -78,13 +79,13 @@ func decode(nic string, b []byte) (c config, err error) {
 	return c, nil
 }
 
-// VersionError is returned for a dispatcher of another version of the protocol, which stays as it is.
+// VersionError is returned for a dispatcher with an unsupported version of the protocol. The dispatcher is not changed.
 type VersionError struct {
 	Interface string
 	Version   int
 }
 
-// Error names the next step.
+// Error says what the user can do.
 func (e *VersionError) Error() string {
 	next := "install a newer xwarp, or load the programs with libxdp 1.6 or older"
 	if e.Version < oldest {

@@ -1,10 +1,11 @@
-// Package dispatcher runs an XDP program beside those of other owners, by the protocol of libxdp.
+// Package dispatcher runs an XDP program beside programs of other owners on one interface, by the protocol of libxdp.
 //
-// The XDP program of such an interface is a dispatcher: it calls up to ten programs, its members, which replace its
+// The XDP program of such an interface is a dispatcher. It calls up to ten programs, its members, which replace its
 // functions prog0, prog1, … (freplace). The number of members is fixed when a dispatcher is loaded. A change of the
-// members therefore loads a new dispatcher, attaches all members to it too, and swaps the two on the interface. Links
-// and members are pinned in the directory xdp of the BPF file system. A lock on that directory serialises changes of
-// the pins. libxdp swaps without the lock, so a swap names the dispatcher that it replaces.
+// members therefore loads a new dispatcher, attaches all members to it too, and replaces the old dispatcher on the
+// interface by it. Links and members are pinned in the directory xdp of the BPF file system. A lock on that directory
+// serialises changes of the pins. libxdp replaces dispatchers without the lock, so each replacement names the old
+// dispatcher, and fails if the interface has another one.
 package dispatcher
 
 import (
@@ -30,7 +31,7 @@ const ProgramName = "xdp_dispatcher"
 type Member struct {
 	Name     string // in the kernel, at most 15 bytes
 	ID       uint32
-	Priority uint32 // a program of a lower one runs earlier
+	Priority uint32 // a program with a lower number runs earlier
 
 	actions, flags uint32
 	prog           *ebpf.Program
@@ -39,7 +40,7 @@ type Member struct {
 // Frags reports whether the program supports frames of several buffers.
 func (m Member) Frags() bool { return m.flags&unix.BPF_F_XDP_HAS_FRAGS != 0 }
 
-// String returns name and priority, as the documentation and messages show a member.
+// String returns the name and the priority, in the form of the documentation and of messages.
 func (m Member) String() string { return fmt.Sprintf("%s (priority %d)", m.Name, m.Priority) }
 
 // State is a dispatcher that is attached to an interface.
@@ -49,12 +50,12 @@ type State struct {
 	nic    string
 	index  int // of nic
 	id     uint32
-	mode   uint32 // flag of the way in which it is attached
+	mode   uint32 // XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE: the mode in which it is attached
 	config config
 	prog   *ebpf.Program
 }
 
-// close closes the programs of the state.
+// close closes the file descriptors of the dispatcher and of its members.
 func (s *State) close() {
 	s.prog.Close()
 	for _, m := range s.Members {
@@ -62,8 +63,9 @@ func (s *State) close() {
 	}
 }
 
-// Look returns the dispatcher of an interface of the calling thread's network namespace, or nil if its program is not
-// one. It needs CAP_SYS_ADMIN. It returns a [*VersionError] for a dispatcher of an unknown version.
+// Look returns the dispatcher of an interface of the calling thread's network namespace. It returns nil if the
+// interface does not exist or has no dispatcher. It needs CAP_SYS_ADMIN. It returns a [*VersionError] for a dispatcher
+// of an unsupported version.
 func Look(ifindex int) (*State, error) {
 	s, err := read(ifindex)
 	if s == nil {
@@ -73,7 +75,7 @@ func Look(ifindex int) (*State, error) {
 	return s, nil
 }
 
-// read is Look with open programs.
+// read is Look, except that the programs of the result stay open until close.
 func read(ifindex int) (s *State, err error) {
 	nic, err := netlink.LinkByIndex(ifindex)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -102,7 +104,7 @@ func read(ifindex int) (s *State, err error) {
 	return s, nil
 }
 
-// fill reads configuration and members. It returns false if the program is not a dispatcher.
+// fill sets s.config and s.Members from the kernel and the pins. It returns false if s.prog is not a dispatcher.
 func (s *State) fill() (bool, error) {
 	info, err := s.prog.Info()
 	if err != nil {
@@ -150,7 +152,7 @@ func loadPinned(path string) (m Member, err error) {
 		return m, err
 	}
 	defer pinned.Close()
-	if m.prog, err = pinned.Clone(); err != nil { // which is not pinned there: Pin would move it
+	if m.prog, err = pinned.Clone(); err != nil { // a program that knows its pin would move it in Pin
 		return m, err
 	}
 	if err := m.describe(); err != nil {
@@ -160,7 +162,7 @@ func loadPinned(path string) (m Member, err error) {
 	return m, nil
 }
 
-// describe sets what the kernel says about the program.
+// describe sets m.Name and m.ID to those of the program in the kernel.
 func (m *Member) describe() error {
 	info, err := m.prog.Info()
 	if err != nil {
@@ -171,15 +173,16 @@ func (m *Member) describe() error {
 	return nil
 }
 
-// order sorts members as libxdp does: by priority, then by name. Members that are equal in both keep their order.
+// order sorts members as libxdp does: by priority, then by name. Members with the same priority and name keep their
+// order.
 func order(members []Member) {
 	slices.SortStableFunc(members, func(a, b Member) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// exchange replaces the dispatcher on the interface by one with these members, or by no program without members. A
-// member without program is loaded by load. The caller holds the lock.
+// exchange replaces the dispatcher on the interface by one with the given members. Without members it removes the
+// dispatcher. load loads the program of a member that has none yet. The caller holds the lock of lockPins.
 func (s *State) exchange(members []Member, load Loader) error {
 	if len(members) > maxPrograms {
 		return fmt.Errorf("bpf: the dispatcher of %s already runs %d programs: unload one "+
@@ -223,7 +226,7 @@ func (s *State) loadEmpty(c config) (*ebpf.Program, error) {
 		return nil, fmt.Errorf("bpf: embedded dispatcher: %w", err)
 	}
 	rodata, b := spec.Maps[".rodata"], c.encode()
-	rodata.Key, rodata.Value, rodata.ValueSize = nil, nil, uint32(len(b)) // types say the size, too
+	rodata.Key, rodata.Value, rodata.ValueSize = nil, nil, uint32(len(b)) // the BTF types also give the size
 	rodata.Contents = []ebpf.MapKV{{Key: uint32(0), Value: b}}
 	if c.frags {
 		spec.Programs[ProgramName].Flags |= unix.BPF_F_XDP_HAS_FRAGS
@@ -236,7 +239,8 @@ func (s *State) loadEmpty(c config) (*ebpf.Program, error) {
 	return loaded.DetachProgram(ProgramName), nil
 }
 
-// build loads a dispatcher of the same version as s and attaches the members to it.
+// build loads a dispatcher of the same version as s and attaches the members to it. The caller closes links, also after
+// an error.
 func (s *State) build(members []Member, load Loader) (prog *ebpf.Program, links []link.Link,
 	err error) {
 	c := config{version: s.config.version, frags: haveFrags(members)}
@@ -297,7 +301,8 @@ func (s *State) swapHint(err error, members []Member) error {
 	return err
 }
 
-// swap replaces the program old of an interface. nil removes it. It fails with EEXIST if the interface has another one.
+// swap replaces the program old of an interface by next, or removes old if next is nil. It fails with EEXIST if old is
+// not the program of the interface.
 func swap(ifindex int, next, old *ebpf.Program, mode uint32) error {
 	fd := int32(-1)
 	if next != nil {
@@ -320,10 +325,10 @@ func swap(ifindex int, next, old *ebpf.Program, mode uint32) error {
 	return err
 }
 
-// fileSystem returns the BPF file system. libxdp reads the same variable.
+// fileSystem returns the directory of the BPF file system. libxdp uses the same environment variable.
 func fileSystem() string { return cmp.Or(os.Getenv("LIBXDP_BPFFS"), "/sys/fs/bpf") }
 
-// lockPins takes the lock on the directory of all pins until the result is closed.
+// lockPins waits for the lock on the directory of all pins. Closing the result releases the lock.
 func lockPins() (*os.File, error) {
 	f, err := os.Open(filepath.Join(fileSystem(), "xdp"))
 	if err != nil {
@@ -341,7 +346,7 @@ func lockPins() (*os.File, error) {
 	return f, nil
 }
 
-// pinsOf returns the directory for the pins of a dispatcher's members.
+// pinsOf returns the directory for the pins of a dispatcher's members. The dispatcher is given by its program ID.
 func (s *State) pinsOf(dispatcher uint32) string {
 	return filepath.Join(fileSystem(), "xdp", fmt.Sprintf("dispatch-%d-%d", s.index, dispatcher))
 }
@@ -368,7 +373,7 @@ func pin(dir string, members []Member, links []link.Link) error {
 	return nil
 }
 
-// unpin removes the pins of a dispatcher, which the kernel then frees if it is not attached.
+// unpin removes the pins of a dispatcher's members. The kernel then frees the dispatcher if it is not attached.
 func unpin(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("bpf: unpin: %w", err)

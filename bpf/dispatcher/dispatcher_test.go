@@ -68,7 +68,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestEmptySlots: a function whose program has gone continues with the next one. The last result is XDP_PASS.
+// TestEmptySlots: after a function without a program, the dispatcher continues with the next one. If no function has a
+// program, the result is XDP_PASS.
 func TestEmptySlots(t *testing.T) {
 	needs.XDP(t)
 	s := &State{config: config{version: 3}}

@@ -18,10 +18,11 @@ import (
 	"xwarp/bpf/cleaner"
 )
 
-// Priority is that of the programs that join. It is libxdp's default; filters usually have a lower one and run earlier.
+// Priority is the priority of programs that join. It is libxdp's default. Filters usually have a lower number and run
+// earlier.
 const Priority = 50
 
-// maxTries bounds the attempts at a change that other programs' changes prevent.
+// maxTries is the maximum number of attempts to change a dispatcher that another process changes at the same time.
 const maxTries = 10
 
 // Loader loads a program that replaces a function of a dispatcher.
@@ -30,7 +31,7 @@ type Loader func(dispatcher *ebpf.Program, function string) (*ebpf.Program, erro
 // ErrNone is returned when the interface has no dispatcher.
 var ErrNone = errors.New("bpf: the XDP program of the interface is not libxdp's dispatcher")
 
-// OwnedError is returned when another process has the program of the same name in the dispatcher.
+// OwnedError is returned if the dispatcher already runs a program of the same name that belongs to a live process.
 type OwnedError struct{ Member Member }
 
 // Error names the program.
@@ -38,21 +39,22 @@ func (e *OwnedError) Error() string {
 	return fmt.Sprintf("bpf: the dispatcher already runs %s of another process", e.Member)
 }
 
-// Membership is a program of this process in a dispatcher. It ends with Leave or with this process. A second process,
-// this program again, then removes the program: this one may have dropped the privileges for that, or be killed.
+// Membership is an XDP program of this process in a dispatcher. It ends with Leave or with this process. Then a second
+// process, started from the same executable, removes the XDP program. This process cannot do it itself if it has
+// dropped its privileges or is killed.
 type Membership struct {
 	ID     uint32   // of the program
-	Beside []Member // the others, when it joined
-	Native bool     // it is attached in native mode
+	Beside []Member // the other members when the program joined
+	Native bool     // the dispatcher is attached in native mode
 
 	ifindex int
 	life    *os.File // locked as long as this process lives
 	process *cleaner.Process
 }
 
-// Join adds a program that supports frames of several buffers to the dispatcher of an interface of the calling thread's
-// network namespace. It removes those of the same name that killed processes left. Errors: [ErrNone], [*OwnedError],
-// [*VersionError].
+// Join adds a program to the dispatcher of an interface of the calling thread's network namespace. load loads the
+// program, which must support frames of several buffers. Join removes programs of the same name whose processes ended
+// without removing them. Errors: [ErrNone], [*OwnedError], [*VersionError].
 func Join(ifindex int, name string, load Loader) (*Membership, error) {
 	m := &Membership{ifindex: ifindex}
 	self := Member{Name: name, Priority: Priority, actions: actionPass | actionNone,
@@ -77,7 +79,7 @@ func Join(ifindex int, name string, load Loader) (*Membership, error) {
 	return m, nil
 }
 
-// join makes one attempt. It keeps what it loaded in self.
+// join makes one attempt. It stores the loaded program in self.prog, for the next attempt.
 func (m *Membership) join(self *Member, load Loader) error {
 	return change(m.ifindex, func(s *State) error {
 		if s == nil {
@@ -105,7 +107,7 @@ func (m *Membership) join(self *Member, load Loader) error {
 	})
 }
 
-// leave removes a program from the dispatcher of an interface. It does nothing if the dispatcher does not run it.
+// leave removes a program from the dispatcher of an interface, if the dispatcher runs it, and removes its lifePath.
 func leave(ifindex int, id uint32) error {
 	err := retry(func() error {
 		return change(ifindex, func(s *State) error {
@@ -123,7 +125,8 @@ func leave(ifindex int, id uint32) error {
 	return errors.Join(err, ignoreMissing(os.Remove(lifePath(id))))
 }
 
-// retry repeats a change while other programs replace the dispatcher during it.
+// retry calls change until it does not fail with EEXIST, at most maxTries times. EEXIST means that another process
+// replaced the dispatcher during the change.
 func retry(change func() error) (err error) {
 	for range maxTries {
 		if err = change(); !errors.Is(err, unix.EEXIST) {
@@ -133,7 +136,7 @@ func retry(change func() error) (err error) {
 	return err
 }
 
-// change calls f with the dispatcher of an interface, or nil, under the lock.
+// change calls f with the dispatcher of an interface, or nil if there is none, while it holds the lock of lockPins.
 func change(ifindex int, f func(*State) error) error {
 	lock, err := lockPins()
 	if err != nil {
@@ -150,7 +153,7 @@ func change(ifindex int, f func(*State) error) error {
 	return f(s)
 }
 
-// ignoreMissing returns err unless it says that a file is not there.
+// ignoreMissing returns err, or nil if err says that a file does not exist.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -158,12 +161,12 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// lifePath is the directory that the owner of a program locks.
+// lifePath returns the directory that the process of the program with this ID locks as long as it lives.
 func lifePath(id uint32) string {
 	return filepath.Join(fileSystem(), fmt.Sprintf("xwarp-%d", id))
 }
 
-// HasOwner reports whether the process that made a program join still lives.
+// HasOwner reports whether the process that made the program with this ID join still lives.
 func HasOwner(id uint32) (bool, error) {
 	lock, err := lockPins()
 	if err != nil {
@@ -173,7 +176,7 @@ func HasOwner(id uint32) (bool, error) {
 	return isOwned(id), nil
 }
 
-// isOwned is HasOwner with the lock held.
+// isOwned is HasOwner. If the process has ended, isOwned removes its lifePath. The caller holds the lock of lockPins.
 func isOwned(id uint32) bool {
 	f, err := os.Open(lifePath(id))
 	if err != nil {
@@ -187,7 +190,7 @@ func isOwned(id uint32) bool {
 	return false
 }
 
-// start marks the program as owned and starts the process that removes it in the end.
+// start marks the program as owned, by its lifePath, and starts the second process.
 func (m *Membership) start(p *ebpf.Program) error {
 	info, err := p.Info()
 	if err != nil {
@@ -244,12 +247,12 @@ func (m *Membership) Joined() bool {
 		slices.ContainsFunc(s.Members, func(o Member) bool { return o.ID == m.ID })
 }
 
-// Leave removes the program. Without a dispatcher, or an interface, there is nothing to do.
+// Leave removes the program. If the dispatcher or the interface no longer exists, that is not an error.
 func (m *Membership) Leave() error {
 	if m.life != nil {
 		defer m.life.Close()
 	}
-	if m.process == nil { // it did not join
+	if m.process == nil { // the program did not join
 		return ignoreMissing(os.Remove(lifePath(m.ID)))
 	}
 	m.process.Pipe.Close()

@@ -1,6 +1,6 @@
-// Package needs skips privileged tests that this kernel cannot run, and in a short run those that take long. A test is
-// skipped only if the kernel was built without a facility. Any other obstacle (privileges, limits, leftovers of a
-// previous run) fails the test, so that a passing run proves that the tests ran.
+// Package needs skips privileged tests that this kernel cannot run, because it lacks a facility. Any other obstacle
+// (privileges, limits, leftovers of a previous run) fails the test, so that a passing run proves that the tests ran. In
+// a short run it also skips tests that take long.
 package needs
 
 import (
@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasFrags is BPF_F_XDP_HAS_FRAGS of linux/bpf.h, what SEC("xdp.frags") sets.
+// hasFrags is BPF_F_XDP_HAS_FRAGS of linux/bpf.h, the flag of programs in SEC("xdp.frags").
 const hasFrags = 1 << 5
 
 // Long skips a test that takes long if go test runs with -short, as make test does. make test-all runs it.
@@ -46,7 +46,8 @@ func XDP(t testing.TB) {
 	skipOrFail(t, "multi-buffer XDP programs", err, unix.EINVAL, unix.ENOSYS, ebpf.ErrNotSupported)
 }
 
-// XSK needs a kernel with AF_XDP sockets. User-mode emulation creates sockets without their options.
+// XSK needs a kernel with AF_XDP sockets. It sets an option, because user-mode emulation creates such sockets but lacks
+// their options.
 func XSK(t testing.TB) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -57,7 +58,8 @@ func XSK(t testing.TB) {
 	skipOrFail(t, "AF_XDP sockets", err, unix.EAFNOSUPPORT, unix.ENOPROTOOPT)
 }
 
-// NetNS needs network namespaces, veth pairs and the privileges to create them. It removes those that it creates.
+// NetNS needs network namespaces, veth pairs and the privileges to create them. Those that it creates end with its
+// thread.
 func NetNS(t testing.TB) {
 	t.Helper()
 	done := make(chan error)
@@ -74,7 +76,8 @@ func NetNS(t testing.TB) {
 	skipOrFail(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
-// ESP needs IPsec in the kernel: SAs with AES-GCM can be added. It removes what it adds.
+// ESP needs a kernel with IPsec, to which SAs with AES-GCM can be added. The SA that it adds ends with its thread and
+// the network namespace of this.
 func ESP(t testing.TB) {
 	t.Helper()
 	done := make(chan error)
@@ -92,7 +95,7 @@ func ESP(t testing.TB) {
 	skipOrFail(t, "IPsec ESP with AES-GCM", <-done, unix.ENOSYS, unix.EPROTONOSUPPORT, unix.ENOENT)
 }
 
-// HugePages reserves n huge pages of the default size for the test.
+// HugePages needs n more huge pages of the default size. It allocates them until the test ends.
 func HugePages(t testing.TB, n int) {
 	t.Helper()
 	const path = "/proc/sys/vm/nr_hugepages"
@@ -133,7 +136,7 @@ func TCPInfo(t testing.TB) {
 		defer unix.Close(fd)
 		var i *unix.TCPInfo
 		i, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil && i.Rto == 0 { // every socket has one
+		if err == nil && i.Rto == 0 { // Linux reports an RTO for every socket
 			err = unix.EOPNOTSUPP
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder records the decision of a need. Skip and Fatal do not return, as in a real test.
+// recorder records the decision of skipOrFail. Skipf and Fatalf do not return, as in a real test.
 type recorder struct {
 	testing.TB
 	skipped, failed bool
