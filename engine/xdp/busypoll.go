@@ -9,9 +9,9 @@ import (
 	"xwarp/ring"
 )
 
-// Settings of a NAPI instance polled by a worker. A worker that goes to sleep enables the interrupt itself, see
-// ring.Socket.BusyPoll. The settings are for a worker that neither polls nor sleeps: after flushTimeout the kernel
-// polls instead, and after deferrals empty polls it enables the interrupt.
+// Settings of a NAPI instance that a worker polls. A worker that goes to sleep enables the interrupt itself, see
+// ring.Socket.BusyPoll. The settings matter if a worker neither polls nor sleeps, for example because it lost its CPU:
+// after flushTimeout the kernel polls instead, and after deferrals empty polls it enables the interrupt.
 const (
 	deferrals    = 2
 	flushTimeout = 200 * time.Microsecond
@@ -25,8 +25,9 @@ type busyPolling struct {
 
 var errNotPolled = errors.New("not configured (poll_nic)")
 
-// pollQueue makes the worker of a queue poll its NAPI instance if Config.PollNIC requests it. Otherwise, or if that is
-// not possible, interrupts are used, and the status says why. The caller's thread is in the namespace of the interface.
+// pollQueue makes the worker of a queue poll the queue's NAPI instance if Config.PollNIC requests it. Otherwise, or if
+// that is not possible, the queue uses interrupts, and t.polling records why. The caller's thread is in the namespace
+// of the interface.
 func (t *trunk) pollQueue(sock *ring.Socket) {
 	err := errNotPolled
 	if t.cfg.PollNIC {
@@ -60,14 +61,14 @@ func (t *trunk) startPolling(sock *ring.Socket) error {
 	return nil
 }
 
-// enableGRO gives the queues of a veth NAPI instances in generic mode. Without them, frames that the peer sends in
-// small segments pass through the backlog of whichever processor sends: they are not merged, and a sender that changes
-// processors reorders them.
+// enableGRO turns GRO on, which gives the queues of a veth NAPI instances in generic mode. Without them, small segments
+// from the peer pass through the backlog of the processor that sends them. They are not merged, and they are reordered
+// if the sender changes processors.
 func (t *trunk) enableGRO() error {
 	return t.restorer.SetFeature(t.att.Ifindex, ethtool.GRO, true)
 }
 
-// String says how many queues are polled, and why others are not.
+// String returns "on", or says why some or all queues are not polled.
 func (p *busyPolling) String() string {
 	switch {
 	case p.why == nil:

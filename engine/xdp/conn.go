@@ -18,7 +18,7 @@ type conn struct {
 	w *worker
 }
 
-// ownTCP is core.TCP.
+// ownTCP implements core.TCP with a stack.
 type ownTCP struct{ *stack.Stack }
 
 func (t ownTCP) Connections() (all []core.TCPConn) {
@@ -26,7 +26,7 @@ func (t ownTCP) Connections() (all []core.TCPConn) {
 	return all
 }
 
-// newUpper creates the iwarp.Conn of c on worker w.
+// newUpper creates the upper layer of c on worker w, and binds c to it.
 func (x *driver) newUpper(w *worker, c *core.Conn) (*overtcp.Conn, error) {
 	xc := &conn{w: w}
 	if err := c.Bind(w.Shard, &xc.Conn.Conn, xc); err != nil {
@@ -81,7 +81,7 @@ func (c *conn) SetTOS(tos uint8) {
 	}
 }
 
-// Reclaim implements core.Carrier. It does nothing, because each frame is a copy.
+// Reclaim implements core.Carrier. It does nothing, because frames are copies and no memory is lent to the kernel.
 func (c *conn) Reclaim() {}
 
 func copyMode(i ring.Info) string {
@@ -98,7 +98,8 @@ func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
 	}
 }
 
-// resumeConn continues a connection that another worker started. s is the answer to its SYN.
+// resumeConn continues on w a connection in SYN-SENT that another worker started with the initial sequence number iss.
+// s is the peer's answer to the SYN.
 func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
 	o, err := x.newUpper(w, c)
 	if err == nil {

@@ -38,8 +38,8 @@ type Config struct {
 	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
 	// interface has once the program is attached.
 	Queues []int
-	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto: generic on a veth with one
-	// queue, otherwise native where the driver allows it.
+	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto: generic on a veth with one queue,
+	// or if Transmit is not TransmitXDP; otherwise native if the driver supports it.
 	XDPMode bpf.Mode
 	// RingMode says whether frames are copied. Zero means ring.ModeAuto.
 	RingMode ring.Mode
@@ -49,7 +49,7 @@ type Config struct {
 	RxFrames int
 	// TxFrames is the number of transmit frames per queue. Zero means ring.DefaultTxSlots.
 	TxFrames int
-	// HugePages uses huge pages for frames.
+	// HugePages uses huge pages for frames, if the host has free ones.
 	HugePages bool
 	// CPUs are the CPUs of the workers, in the order of Queues. Workers without an entry may run on any CPU.
 	CPUs []int
@@ -69,13 +69,14 @@ type Config struct {
 	TCP TCPConfig
 	// Transmit says how segments are sent. Empty means TransmitXDP.
 	Transmit Transmit
-	// Allow are the prefixes of peers that listeners answer; the steering program drops segments from others. Empty
-	// means all. Active connections are not restricted.
+	// Allow holds the prefixes of peers that listeners answer; the steering program drops segments from others. Empty
+	// means all. Connections that this host opens are not restricted.
 	Allow []netip.Prefix
 	// IPsec configures ESP protection. Nil means none. With it all connections between two hosts use one worker.
 	IPsec *IPsecConfig
 	// Privileges, if set, keeps the program and spare sockets, so that the interface can be reopened without
-	// privileges. The devices of an interface and its VLANs need the same one. The caller closes it after the devices.
+	// privileges. The devices of an interface and its VLANs need the same Privileges. The caller closes it after the
+	// devices.
 	Privileges *Privileges
 	// Wrap, if set, decorates the port of each queue, for captures, traces and fault injection.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
@@ -105,13 +106,13 @@ type Device struct {
 
 type driver struct {
 	*trunk
-	shares  *Privileges // with which devices this one shares the trunk
+	shares  *Privileges // Config.Privileges, or an empty one without it; devices with the same one share the trunk
 	base    core.Base
 	cfg     Config
 	ifindex int       // of Config.Interface
 	vlan    uint16    // 0: the device has the trunk's untagged frames
 	noTrunk error     // why a VLAN does not use the sockets of its parent; otherwise nil
-	claims  *bpf.VLAN // of the steering program
+	claims  *bpf.VLAN // claims and settings of the steering program for vlan
 	neigh   *neigh.Resolver
 	hops    hopUsers
 	waiters hopWaiters
@@ -129,9 +130,9 @@ type driver struct {
 	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
 	relays       []*worker
 	closing      atomic.Bool  // Close was called
-	detached     atomic.Bool  // Detach was called: claims are gone
-	last         []QueueStats // counters at Close
-	lastSteering bpf.Counts   // counters at Close
+	detached     atomic.Bool  // Detach was called and has removed the claims
+	last         []QueueStats // final counters, set by Close
+	lastSteering bpf.Counts   // final counters of the steering program, set by Close
 }
 
 // Open attaches the steering program to an interface in the calling thread's network namespace and starts a worker for
@@ -261,8 +262,8 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	return nil
 }
 
-// reserveSource reserves the local address and port of a connection to remote: local, or the source of the route. mtu
-// is the route's.
+// reserveSource reserves the local address and port of a connection to remote. The address is that of local, or without
+// one the source address of the route. mtu is the MTU of the route.
 func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
 	mtu int, err error) {
 	route, err := x.neigh.Route(remote)
@@ -293,7 +294,8 @@ func (x *driver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
 	return r, err
 }
 
-// connect fails with tcp.ErrTupleInUse before it changes anything.
+// connect starts the handshake of c on w. If w already has a connection with the same addresses and ports, connect
+// fails with tcp.ErrTupleInUse and changes nothing.
 func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	t := tupleOf(c.Local, c.Remote)
 	if w.stk.Find(&t) != nil {
@@ -309,8 +311,9 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	return err
 }
 
-// Footprint returns the memory of a local connection in bytes. Others need 64 KiB: their state in TCP, MPA and the
-// stack, with queues of segments and FPDUs in flight.
+// Footprint returns the memory of a connection in bytes. It is that of a connection to an address of this host, which
+// needs most. Other connections need 64 KiB, for their state in TCP, MPA and the stack, and for the queues of segments
+// and FPDUs in flight.
 func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
 
 func (x *driver) Describe() verbs.DeviceMode {
@@ -332,7 +335,7 @@ func (x *driver) Describe() verbs.DeviceMode {
 
 func (x *driver) Do(f func() error) error { return x.ns.Do(f) }
 
-// Detach implements driver. The other devices of the trunk keep their frames.
+// Detach implements core's driver. Other devices of the trunk still receive their frames.
 func (x *driver) Detach() error {
 	switch {
 	case x.trunk == nil:

@@ -8,12 +8,12 @@ import (
 	"xwarp/tcp"
 )
 
-// Stats are the counters of a device on AF_XDP. Those of the steering program and of the sockets, which an interface
-// and its VLANs share, are reported by the first of these devices only.
+// Stats are the counters of a device on AF_XDP. An interface and its VLANs share the steering program and the sockets.
+// Only the device that was opened first reports the counters of these.
 type Stats struct {
 	Queues   []QueueStats // of the workers
 	Steering bpf.Counts   // frames on all queues, by outcome of the steering program
-	Watches  []WatchStats // of the kernel's configuration
+	Watches  []WatchStats // of the watches of the kernel's configuration
 }
 
 // WatchStats are the counters of one watch of the kernel's configuration.
@@ -51,8 +51,8 @@ func (x *driver) collectStats() (list []QueueStats, err error) {
 	return list, nil
 }
 
-// Stats returns the counters. Those of different workers are read at slightly different times. After Close it returns
-// the final ones. It fails with ErrDefect when the tables of a worker are inconsistent.
+// Stats returns the counters. It reads those of different workers at slightly different times. After Close it returns
+// the final counters. It fails with ErrDefect if the tables of a worker are inconsistent.
 func (d *Device) Stats() (s Stats, err error) {
 	x := d.x
 	if s.Queues, err = x.collectStats(); err != nil {
@@ -82,8 +82,8 @@ func (d *Device) Health() error {
 	return nil
 }
 
-// Unowned returns the number of dropped frames of the engine's listeners and connections, for each queue without a
-// worker that has any.
+// Unowned returns, by receive queue, the number of frames of the engine's listeners and connections that were dropped
+// because the queue had no worker. It omits queues without such frames.
 func (d *Device) Unowned() (map[int]uint64, error) {
 	found := map[int]uint64{}
 	for q := range bpf.DefaultMaxQueues {

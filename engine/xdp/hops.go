@@ -18,7 +18,7 @@ type hopUsers struct {
 // workerHops is the stack.Resolver of one worker.
 type workerHops struct {
 	all  *hopUsers
-	mine map[ip.Addr]bool // the worker's own
+	mine map[ip.Addr]bool // destinations whose next hop this worker needs
 }
 
 func (u *hopUsers) forWorker() workerHops { return workerHops{u, map[ip.Addr]bool{}} }
@@ -55,7 +55,7 @@ func (h workerHops) Forget(dst ip.Addr) {
 
 // onNextHop sends a resolved next hop to every worker. The resolver calls it on its own goroutine.
 func (x *driver) onNextHop(h neigh.Hop) {
-	if h.Err != nil { // the errors of connections to h.Dst say so too
+	if h.Err != nil { // only Info: connections to h.Dst fail with the error too
 		x.base.Log().Info("cannot resolve next hop", "remote", h.Dst, "error", h.Err)
 	}
 	x.waiters.post(h)

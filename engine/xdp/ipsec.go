@@ -31,14 +31,14 @@ type IPsecConfig struct {
 	Follow func(xfrm.Options) (xfrm.Source, error)
 }
 
-// PlainObserver observes the frames of protected connections as if they were not protected.
+// PlainObserver observes the frames of protected connections in the form that they would have without protection.
 type PlainObserver = stack.PlainObserver
 
 // IPsecStats are the counters of IPsec on a device.
 type IPsecStats struct {
 	ipsec.Stats
 	xfrm.Counters
-	Failures uint64 // failed requests to the kernel and the IKE daemon, and refused SAs
+	Failures uint64 // failed requests to the kernel and the IKE daemon, plus refused SAs
 }
 
 // IPsecState is the state of IPsec on a device.
@@ -59,14 +59,14 @@ type ipsecState struct {
 
 	mu       sync.Mutex
 	managers map[*worker]*ipsec.Manager
-	rules    []ipsec.Rule // of the last reload
+	rules    []ipsec.Rule // those of IPsecConfig or of the last SetIPsecRules
 	failures uint64
 	last     error
 	lastAt   time.Time
-	final    ipsec.Stats // at Close
+	final    ipsec.Stats // final counters, set by Close
 }
 
-// openIPsec creates the state that newWorker needs.
+// openIPsec creates x.ipsec, which newWorker uses, if IPsec is configured.
 func (x *driver) openIPsec() {
 	if x.cfg.IPsec != nil {
 		x.ipsec = &ipsecState{x: x, managers: map[*worker]*ipsec.Manager{},
@@ -74,7 +74,7 @@ func (x *driver) openIPsec() {
 	}
 }
 
-// newManager creates the Manager of a worker, or returns nil without IPsec. The worker of a relay owns no SA.
+// newManager creates the Manager of a worker, or returns nil without IPsec. The Manager of a relay owns no SA.
 func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	if i == nil {
 		return nil
@@ -91,7 +91,7 @@ func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	return m
 }
 
-// owner returns the worker that has the SAs and protected connections of two hosts.
+// owner returns the worker that owns the SAs and the protected connections between two hosts.
 func (i *ipsecState) owner(local, remote ip.Addr) *worker {
 	hash := uint32(2166136261) // FNV-1a
 	for _, a := range []ip.Addr{local, remote} {
@@ -110,7 +110,8 @@ func (x *driver) firstWorker(local, remote netip.Addr) *worker {
 	return x.workers[0]
 }
 
-// strayOwner returns the worker for a stray, or nil if it is unknown.
+// strayOwner returns the worker that owns the connection or the SA of a stray, a frame that arrived on the queue of
+// another worker. It returns nil if there is no such worker.
 func (x *driver) strayOwner(s *stack.Stray) *worker {
 	if s.ESP || s.ICMP != nil && s.ICMP.SPI != 0 {
 		if x.ipsec == nil {
@@ -121,7 +122,8 @@ func (x *driver) strayOwner(s *stack.Stray) *worker {
 	return x.owners.get(&s.Tuple)
 }
 
-// follow starts to follow the SAs.
+// follow applies the rules to the steering program and starts to follow the kernel's SAs. It does nothing without
+// IPsec.
 func (i *ipsecState) follow(workers []*worker) (err error) {
 	if i == nil {
 		return nil
@@ -146,7 +148,7 @@ func (i *ipsecState) follow(workers []*worker) (err error) {
 	return nil
 }
 
-// on runs f with the Manager of each worker that has connections, on the worker's thread.
+// on runs f with the Manager of each worker except relays, on the worker's thread.
 func (i *ipsecState) on(f func(m *ipsec.Manager)) {
 	for _, w := range i.workers {
 		m := i.manager(w)
@@ -228,7 +230,7 @@ func (d *Device) IPsec(f func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending boo
 	return s, err
 }
 
-// keepCounters keeps the counters of the Managers. The workers have ended.
+// keepCounters stores the final counters of the Managers. The workers must have ended.
 func (i *ipsecState) keepCounters() {
 	if i == nil {
 		return
@@ -241,7 +243,7 @@ func (i *ipsecState) keepCounters() {
 	}
 }
 
-// forgetKeys closes the Managers. The workers are closed.
+// forgetKeys closes the Managers, which erases their keys. The workers must have ended.
 func (i *ipsecState) forgetKeys() {
 	if i == nil {
 		return
@@ -253,8 +255,8 @@ func (i *ipsecState) forgetKeys() {
 	}
 }
 
-// SetIPsecRules replaces IPsecConfig.Rules. Connections whose protection changes are reset. It does nothing on a device
-// without IPsec.
+// SetIPsecRules replaces IPsecConfig.Rules. Connections whose protection changes are reset; ended is their number. It
+// does nothing on a device without IPsec.
 func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 	i := d.x.ipsec
 	if i == nil {

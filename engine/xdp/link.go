@@ -23,7 +23,7 @@ type Link struct {
 	localaddr.Link
 	Gone    bool
 	Since   time.Time    // time of the last change of Up, Carrier or Gone; zero: none yet
-	Missing []netip.Addr // addresses of connections and listeners that the host no longer has
+	Missing []netip.Addr // addresses that connections and listeners use, but that the host no longer has
 	LinkCounters
 }
 
@@ -44,7 +44,7 @@ type linkState struct {
 	addrs []netip.Prefix
 	mtu   int // MTU of the stacks
 	room  int // maximum packet length that frames can hold
-	asked int // Config.MTU; 0: the interface's
+	asked int // Config.MTU; 0: that of the interface
 }
 
 // Link returns the state of the interface as the kernel reports it.
@@ -57,8 +57,8 @@ func (d *Device) Link() Link {
 	return l
 }
 
-// onInterfaceGone fails the device after its interface has disappeared: it was removed, its driver unbound, or its card
-// pulled.
+// onInterfaceGone fails the device after its interface has disappeared: the interface was removed, its driver unbound,
+// or its card pulled.
 func (x *driver) onInterfaceGone(err error) {
 	k := &x.link
 	k.mu.Lock()
@@ -70,7 +70,7 @@ func (x *driver) onInterfaceGone(err error) {
 	}
 }
 
-// onLocalChange is called with the state of the interface and the addresses of the host whenever they change.
+// onLocalChange applies a change of the interface or of the host's addresses to the stacks and to the steering program.
 func (x *driver) onLocalChange(s *localaddr.State) error {
 	k := &x.link
 	k.mu.Lock()
@@ -130,7 +130,7 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 	}
 }
 
-// setMTU sets the MTU of the stacks to that of the interface, limited by the frame size.
+// setMTU sets the MTU of the stacks to link, the MTU of the interface, limited by Config.MTU and the frame size.
 func (x *driver) setMTU(link int) {
 	k := &x.link
 	log := x.base.Log().With("interface", x.cfg.Interface, "interface_mtu", link)
@@ -184,7 +184,8 @@ func (x *driver) packetMTU() int {
 	return x.link.mtu
 }
 
-// removedAddrs returns the addresses that s no longer has, and removes restored ones from Missing.
+// removedAddrs returns the addresses that the host had before s and no longer has. It removes addresses that are in s
+// from Missing.
 func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	k := &x.link
 	for _, p := range k.addrs {

@@ -39,7 +39,7 @@ type heldPort interface {
 	Close() error
 }
 
-// listener is a port at which the stacks of all workers listen.
+// listener is a local address and port at which the stacks of all workers listen.
 type listener struct {
 	heldPort
 	x *driver
@@ -84,9 +84,9 @@ func (l *listener) stop() error {
 	return l.heldPort.Close()
 }
 
-// Close undoes listenAt.
+// Close stops listening: it undoes listenAt.
 func (l *listener) Close() error {
-	if l.x.closing.Load() { // the steering program may belong to another device by now
+	if l.x.closing.Load() { // the device's workers end, and another device may already use the steering program
 		return l.heldPort.Close()
 	}
 	if err := l.x.claims.RemoveListener(l.Addr()); err != nil && !l.x.detached.Load() {

@@ -13,11 +13,11 @@ import (
 	"xwarp/engine/sockets"
 )
 
-// A device on AF_XDP uses kernel sockets over lo for connections to addresses of this host, because their frames reach
-// no interface. Dial looks up the route. Each listener has a socket for local connections, which also reserves its
-// port.
+// A device on AF_XDP uses kernel sockets over lo for connections to addresses of this host, because their frames do not
+// reach its interface. The route tells whether an address is one of this host. Each listener has a kernel socket for
+// local connections, which also reserves its port.
 
-// openLoopback starts a worker for local connections beside each of the device's.
+// openLoopback starts the driver of local connections, with as many workers as the device has.
 func (x *driver) openLoopback() (err error) {
 	x.loopback, err = sockets.NewDriver(x.base, sockets.Config{}, len(x.workers))
 	if err == nil {
@@ -34,7 +34,7 @@ func (x *driver) isLocal(remote netip.Addr) bool {
 	return err == nil && r.Local
 }
 
-// dialLocal is sockets.Driver.Dial in the device's network namespace.
+// dialLocal implements sockets.Driver.Dial: it connects a kernel socket in the device's network namespace.
 func (x *driver) dialLocal(ctx context.Context, local, remote netip.AddrPort,
 	prepare func(fd int)) (net.Conn, error) {
 	var d *ports.Dialing
@@ -76,13 +76,13 @@ func (x *driver) listenLocal(want netip.AddrPort) (*listenedPort, error) {
 	return p, err
 }
 
-// setAllow replaces the addresses that listeners serve, on the wire and on lo.
+// setAllow replaces the prefixes of peers that listeners serve, on the wire and on lo.
 func (x *driver) setAllow(from []netip.Prefix) error {
 	x.allow.Store(&from)
 	return x.claims.SetPeers(from)
 }
 
-// allows reports whether listeners serve an address.
+// allows reports whether listeners serve a peer with this address.
 func (x *driver) allows(a netip.Addr) bool {
 	from := *x.allow.Load()
 	a = budget.Bare(a)

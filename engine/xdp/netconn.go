@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/bytestream"
 )
 
-// NetConn is a Stream with the blocking methods of net.Conn. Its errors are those of Stream, except EAGAIN,
-// and os.ErrDeadlineExceeded.
+// NetConn is a Stream with the blocking methods of net.Conn. Its errors are those of Stream without EAGAIN, and
+// os.ErrDeadlineExceeded.
 type NetConn struct {
 	*socket
 	s           *Stream
@@ -46,8 +46,8 @@ func NewNetConn(s *Stream) *NetConn {
 // Stream returns the stream, for Device.Upgrade and Device.AwaitRequest.
 func (c *NetConn) Stream() *Stream { return c.s }
 
-// DialStream connects to remote and waits for the connection. It fails with the errors of ConnectStream and Stream.Err,
-// and with the context's cause, which aborts the attempt.
+// DialStream connects to remote and waits for the end of the handshake. It fails with the errors of ConnectStream and
+// Stream.Err. When ctx is done, it aborts the attempt and returns the context's cause.
 func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn,
 	error) {
 	s, err := d.ConnectStream(netip.AddrPort{}, remote, cfg)
@@ -144,11 +144,11 @@ func (c *NetConn) SetWriteDeadline(t time.Time) error { c.set(&c.write, t); retu
 
 // deadline is the time until which calls block.
 type deadline struct {
-	timer  *time.Timer // nil: never
+	timer  *time.Timer // sets passed; nil: no deadline
 	passed bool
 }
 
-// set sets a deadline of c; the zero time is none.
+// set sets d, which must be a deadline of c, to t. The zero time means no deadline.
 func (c *NetConn) set(d *deadline, t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

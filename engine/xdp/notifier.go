@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier wakes goroutines for a worker, on its own goroutine. The worker itself would be slow at that, because a
-// goroutine readied by a busy thread sits on that thread's P of the Go runtime. Other threads steal from there last,
+// notifier wakes goroutines for a worker, on its own goroutine. If the worker woke them itself, they would start late:
+// a goroutine readied by a busy thread waits on that thread's P of the Go runtime. Other threads steal from there last,
 // and only after a pause of 3 µs, which takes 60 µs with the kernel's timers. The notifier's goroutine waits in the
-// runtime's poller, which runs it at once on another thread, and the goroutines that it readies follow there.
+// runtime's poller, which runs it at once on another thread. The goroutines that it readies then run on that thread.
 type notifier struct {
 	pending   []func() // notifications of this turn; owned by the worker
-	signalled bool     // flush has sent some; owned by the worker
+	signalled bool     // flush has passed on notifications; owned by the worker, which resets it
 	efd       int
 	file      *os.File // file of efd
 	loopDone  chan struct{}
@@ -57,8 +57,8 @@ func (c *notifier) deliverLoop(raw syscall.RawConn) {
 	deliver()
 }
 
-// flush passes the pending notifications of the worker to deliverLoop. It never blocks. It returns false if they are
-// left for the next turn.
+// flush passes the pending notifications of the worker to deliverLoop. It never blocks. If deliverLoop holds mu, flush
+// returns false and leaves them for the next turn.
 func (c *notifier) flush() bool {
 	if len(c.pending) == 0 {
 		return true
@@ -72,7 +72,7 @@ func (c *notifier) flush() bool {
 	c.pending, c.signalled = c.pending[:0], true
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	// a raw system call, because in others the runtime may take the P away from the thread
+	// In a system call that is not raw, the runtime may take the P from the thread.
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(c.efd), uintptr(unsafe.Pointer(&one)), 8)
 	return true
 }

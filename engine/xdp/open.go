@@ -65,7 +65,7 @@ func (x *driver) openWorkers() error {
 		x.workers = append(x.workers, w)
 		x.base.AddShard(w.Shard)
 	}
-	for _, w := range x.workers { // which need all shards of the device
+	for _, w := range x.workers { // a worker may serve only when all shards of the device exist
 		w.thread.addWorker(w)
 	}
 	return nil
@@ -99,8 +99,8 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 // ethernet is the maximum number of bytes before an IP packet: an Ethernet header with two VLAN tags.
 const ethernet = 14 + 8
 
-// openThread opens the socket of a queue, and makes its thread, which does not run yet. wait is
-// ring.Config.BindTimeout.
+// openThread opens the socket of a queue and creates its thread, which does not run yet. wait is
+// ring.Config.BindTimeout. wrap returns the port of the thread, which is the socket or a decorator of it.
 func (t *trunk) openThread(queue int, wait time.Duration,
 	wrap func(*ring.Socket) (ring.Port, error)) (*thread, error) {
 	sock, err := t.openSocket(t.att.Ifindex, queue, wait)
@@ -126,7 +126,7 @@ func (t *trunk) openThread(queue int, wait time.Duration,
 	return th, nil
 }
 
-// openQueue opens a queue of the configuration.
+// openQueue opens the sockets and the thread of a queue that the device serves. wait is ring.Config.BindTimeout.
 func (t *trunk) openQueue(queue int, wait time.Duration) error {
 	if t.bond != nil {
 		return t.openGroupThread(queue, wait)
@@ -145,7 +145,7 @@ func (t *trunk) openSocket(ifindex, queue int, wait time.Duration) (*ring.Socket
 	c := ring.Config{
 		Ifindex: ifindex, Queue: uint32(queue), RxFrames: uint32(t.cfg.RxFrames),
 		TxSlots: uint32(t.cfg.TxFrames), TxSlot: ring.SlotFor(t.cfg.MTU + ethernet),
-		// Sockets of all members have chunks of one size, so that a frame of one fits the others.
+		// The sockets of all members of a bond have chunks of one size, so that a frame for one fits the others.
 		LargeFrames: t.att.Mode == bpf.ModeGeneric || t.bond != nil,
 		Mode:        t.cfg.RingMode, HugePages: t.cfg.HugePages, BindTimeout: wait,
 	}
@@ -155,7 +155,8 @@ func (t *trunk) openSocket(ifindex, queue int, wait time.Duration) (*ring.Socket
 	return ring.Open(c)
 }
 
-// newWorker creates a worker on a thread, which does not serve it yet.
+// newWorker creates a worker for a thread. The thread serves it after addWorker. stray returns the handler of frames
+// that belong to other workers.
 func (x *driver) newWorker(t *thread,
 	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
 	w := newWorker(t, x.vlan)
@@ -200,7 +201,7 @@ func (x *driver) all() []*worker {
 	return x.stacks()
 }
 
-// stacks returns the same as all. The caller holds link.mu.
+// stacks returns the workers of all queues, including the relays. The caller holds link.mu.
 func (x *driver) stacks() []*worker {
 	return append(x.workers[:len(x.workers):len(x.workers)], x.relays...)
 }
@@ -215,7 +216,8 @@ func (x *driver) Close() error {
 	if x.loopback != nil {
 		x.loopback.Close()
 	}
-	first := x.trunk != nil && x.isFirst(x) // after a relay that was being added; closing prevents others
+	// isFirst waits until a relay that is being added is in x.relays. x.closing prevents further relays.
+	first := x.trunk != nil && x.isFirst(x)
 	for _, w := range x.all() {
 		w.stop.Store(true)
 		w.thread.do(func() {
@@ -237,5 +239,5 @@ func (x *driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetAllow replaces Config.Allow. Existing connections stay.
+// SetAllow replaces Config.Allow. Existing connections are not affected.
 func (d *Device) SetAllow(from []netip.Prefix) error { return d.x.setAllow(from) }

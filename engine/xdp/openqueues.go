@@ -14,7 +14,7 @@ import (
 	"xwarp/ring"
 )
 
-// openQueues opens the queues of the configuration, by default all that are free.
+// openQueues opens the queues of the configuration, or without any in it all queues that are free.
 func (t *trunk) openQueues() error {
 	link := t.att.Ifindex
 	wanted, all := t.cfg.Queues, len(t.cfg.Queues) == 0
@@ -35,7 +35,7 @@ func (t *trunk) openQueues() error {
 		if !all || !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		missing, wait = err, time.Millisecond // the others had as much time to become free
+		missing, wait = err, time.Millisecond // meanwhile the next queues had time to become free
 		t.log.Warn("cannot open receive queue: connections hashed to it will stall",
 			"error", err, "next", "stop that process, or steer "+
 				"connections off the queue with ethtool -X "+t.name)
@@ -46,7 +46,7 @@ func (t *trunk) openQueues() error {
 	return nil
 }
 
-// attachBusy and queueBusy add to err which process uses the interface or the queue.
+// attachBusy and queueBusy add to err the process that uses the interface or the queue, if it is known.
 func attachBusy(err error) error {
 	f, ok := errors.AsType[*bpf.ForeignProgramError](err)
 	if !ok {
@@ -73,7 +73,8 @@ func queueBusy(err error, link, queue int) error {
 	}
 }
 
-// HasDispatcher reports whether an interface has libxdp's dispatcher. The error says why a device cannot join it.
+// HasDispatcher reports whether an interface has libxdp's dispatcher. An error says why a device cannot join the
+// dispatcher.
 func HasDispatcher(nic netlink.Link) (bool, error) {
 	d, err := bpf.Dispatched(nic)
 	return d != nil, err
@@ -89,7 +90,8 @@ func (t *trunk) queuesCommand(n int) (command string) {
 	return command
 }
 
-// allQueues returns the receive queues of the interface, or of the member that has most.
+// allQueues returns the numbers of the interface's receive queues, or for a bond those of the member with the most
+// queues. It returns at most ring.MaxQueues.
 func (t *trunk) allQueues(link int) (all []int) {
 	n := 0
 	if t.bond != nil {

@@ -27,16 +27,16 @@ type Privileges struct {
 
 	joining sync.Mutex // held while a device joins or leaves the trunk
 	trunk   *trunk     // nil: no device is open; guarded by joining
-	users   int        // of Share; guarded by mu
+	users   int        // number of calls of Close that are left: 1, and one for each Share; guarded by mu
 
 	mu      sync.Mutex
 	closed  bool
 	steer   *bpf.Steering
 	twins   []*bpf.Steering // unused programs for members of a bond
 	home    *netspace.Space // namespace of the interface
-	filled  bool
-	sockets []int // AF_XDP
-	packets []int // AF_PACKET
+	filled  bool            // fill was called
+	sockets []int           // spare AF_XDP sockets
+	packets []int           // spare AF_PACKET sockets
 }
 
 // NewPrivileges returns an empty Privileges. maxReopens is the number of times that the interface may be reopened.
@@ -44,7 +44,7 @@ func NewPrivileges(maxReopens int) *Privileges {
 	return &Privileges{maxReopens: maxReopens, users: 1}
 }
 
-// Share returns k for another device of the same network card, for which Close must also be called.
+// Share returns k for another device of the same network card. Close must be called once more for each Share.
 func (k *Privileges) Share() *Privileges {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,8 +52,9 @@ func (k *Privileges) Share() *Privileges {
 	return k
 }
 
-// Trunk returns the index of the interface whose sockets a device uses: of the interface with that index, or else with
-// that name, or of the parent if it is a VLAN. It returns 0 if there is no such interface.
+// Trunk returns the index of the interface whose sockets a device would use. The device is on the interface with the
+// given index, or else with the given name. If that is a VLAN, its parent has the sockets. Trunk returns 0 if there is
+// no such interface.
 func (k *Privileges) Trunk(index int, name string) (trunk int) {
 	find := func() error {
 		nic, err := findLink(&Config{Ifindex: index, Interface: name})
@@ -71,7 +72,8 @@ func (k *Privileges) Trunk(index int, name string) (trunk int) {
 	return trunk
 }
 
-// InUse returns the index of the interface whose sockets the open devices of k share; 0 if none is open.
+// InUse returns the index of the interface whose sockets the open devices of k share. It returns 0 if no device is
+// open.
 func (k *Privileges) InUse() int {
 	if k == nil {
 		return 0
@@ -84,8 +86,8 @@ func (k *Privileges) InUse() int {
 	return k.trunk.att.Ifindex
 }
 
-// Close closes the program and the unused sockets, when all users of k have called it. Their devices must be closed
-// before. A nil Privileges holds nothing.
+// Close closes the program and the spare sockets when it is called for the last user of k. The devices must be closed
+// before. Close does nothing for a nil Privileges.
 func (k *Privileges) Close() error {
 	if k == nil {
 		return nil
@@ -114,7 +116,7 @@ func (k *Privileges) Close() error {
 // spareMembers is the number of programs that are loaded for future members of a bond.
 const spareMembers = 1
 
-// takeTwin returns a program for a member of a bond.
+// takeTwin returns a program for a member of a bond: an unused one, or a new Twin of of.
 func (k *Privileges) takeTwin(of *bpf.Steering) (*bpf.Steering, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,8 +144,9 @@ func (k *Privileges) returnTwin(t *bpf.Steering) error {
 	return err
 }
 
-// fillTwins loads programs for future members of a bond, once. Loading takes a quarter of a second, in which the kernel
-// would reset connections whose frames arrive at a new member.
+// fillTwins loads spareMembers programs for future members of a bond, unless fill was called. Loading takes a quarter
+// of a second. If it began only when a member is added, the kernel would meanwhile reset connections whose frames
+// arrive at the new member.
 func (k *Privileges) fillTwins(of *bpf.Steering) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -157,8 +160,8 @@ func (k *Privileges) fillTwins(of *bpf.Steering) error {
 	return nil
 }
 
-// closeSockets closes sockets side by side: the kernel takes some 15 ms for an AF_PACKET socket, in which it waits for
-// RCU.
+// closeSockets closes sockets on several threads at once: the kernel takes some 15 ms to close an AF_PACKET socket, in
+// which it waits for RCU.
 func closeSockets(fds []int) {
 	const threads = 32
 	var group sync.WaitGroup
@@ -172,8 +175,9 @@ func closeSockets(fds []int) {
 	group.Wait()
 }
 
-// namespace returns the namespace for a device: that of the first device, or of the calling thread. k closes its
-// namespace in Close, because a process without CAP_SYS_ADMIN can enter it only through the thread that is there.
+// namespace returns the namespace for a device: that of the first device, or else that of the calling thread. k keeps
+// the namespace open until Close, because a process without CAP_SYS_ADMIN can enter it only through a thread that is
+// already in it.
 func (k *Privileges) namespace() (*netspace.Space, error) {
 	if k == nil {
 		return netspace.Current()
@@ -191,7 +195,7 @@ func (k *Privileges) namespace() (*netspace.Space, error) {
 	return home, err
 }
 
-// space returns the namespace of the first device, or nil if there was none.
+// space returns the namespace of the first device, or nil if there was no device yet.
 func (k *Privileges) space() *netspace.Space {
 	if k == nil {
 		return nil
@@ -219,7 +223,9 @@ func (k *Privileges) steering() (*bpf.Steering, error) {
 	return s, err
 }
 
-// fill creates the spare sockets for a device with that many AF_XDP sockets and queues, once.
+// fill creates the spare sockets for a device with the given numbers of AF_XDP sockets and queues: AF_XDP sockets for
+// each reopening and for queues added later, and if packets is true AF_PACKET sockets for each reopening. Only its
+// first call does so.
 func (k *Privileges) fill(sockets, queues int, packets bool) error {
 	if k == nil {
 		return nil
@@ -229,7 +235,7 @@ func (k *Privileges) fill(sockets, queues int, packets bool) error {
 	if k.filled {
 		return nil
 	}
-	_ = ring.RaiseMemlock() // if it was needed, NewSocket fails and says so
+	_ = ring.RaiseMemlock() // if the limit stays too low, ring.Open fails later and says so
 	k.filled = true
 	for range sockets*k.maxReopens + ring.MaxQueues {
 		fd, err := ring.NewSocket()
@@ -254,12 +260,12 @@ func (k *Privileges) fill(sockets, queues int, packets bool) error {
 // ErrSpent is wrapped by the error of Open if a Privileges has no socket left and the process may not create one.
 var ErrSpent = errors.New("no spare sockets left: restart to create new ones")
 
-// takeXDPSocket takes an AF_XDP socket.
+// takeXDPSocket returns a spare AF_XDP socket, or a new one if there is none.
 func (k *Privileges) takeXDPSocket() (int, error) {
 	return k.takeSocket(&k.sockets, ring.NewSocket)
 }
 
-// takePacketSocket takes an AF_PACKET socket.
+// takePacketSocket returns a spare AF_PACKET socket, or a new one if there is none.
 func (k *Privileges) takePacketSocket() (int, error) {
 	return k.takeSocket(&k.packets, gso.NewSocket)
 }
@@ -279,9 +285,9 @@ func (k *Privileges) takeSocket(from *[]int, make func() (int, error)) (int, err
 	return fd, err
 }
 
-// Await waits until the interface with that index, or else with that name, exists and is up in the namespace of the
-// first device. It fails with the context's cause. Before the first device, and with a nil Privileges, it does not
-// wait.
+// Await waits until the interface with the given index, or else with the given name, exists and is up in the namespace
+// of the first device. It fails with the context's cause. Before the first device, and with a nil Privileges, it does
+// not wait.
 func (k *Privileges) Await(ctx context.Context, index int, name string) error {
 	home := k.space()
 	if home == nil {

@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp"
 )
 
-// owners maps connections to their workers, for frames that arrive on another worker's queue.
+// owners maps connections to the workers that own them, for frames that arrive on another worker's queue.
 type owners struct {
 	mu sync.RWMutex
 	m  map[tcp.Tuple]*worker
@@ -35,7 +35,7 @@ func (o *owners) get(t *tcp.Tuple) *worker {
 	return o.m[*t]
 }
 
-// flows is stack.Steering for one worker.
+// flows implements stack.Steering for one worker.
 type flows struct {
 	x *driver
 	w *worker
@@ -60,8 +60,9 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 	}
 }
 
-// strayHandler returns the function by which w passes frames to the workers of their connections. The answer to a SYN
-// shows on which queue the interface receives a connection, which then moves to that queue's worker.
+// strayHandler returns the function by which w passes frames to the workers of their connections, or nil if there is
+// only one queue. The answer to a SYN shows on which queue the interface receives a connection. The connection then
+// moves to the worker of that queue.
 func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	if len(x.threads) == 1 {
 		return nil
@@ -80,8 +81,8 @@ func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// moveConn moves a connection in SYN-SENT from one worker to another. It runs on from's thread. It returns false if the
-// connection stays.
+// moveConn moves the connection of s, if it is in SYN-SENT, from one worker to another. It runs on from's thread. It
+// returns false if the connection stays.
 func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 	e := from.stk.Find(&s.Tuple)
 	if e == nil || e.Conn().State() != tcp.SynSent {

@@ -9,9 +9,9 @@ import (
 	"xwarp/ring"
 )
 
-// relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their workers
-// have no connections. They pass each frame to the worker of its connection, or to the first worker if there is none.
-// So connections survive, at some cost per frame.
+// relayQueues handles a change of the number of receive queues from had to has, as by ethtool -L. It serves new queues
+// with relays. These are workers without connections: they pass each frame to the worker of its connection, or to the
+// first worker if there is none. So connections survive, at some cost per frame.
 func (t *trunk) relayQueues(had, has int) {
 	t.mu.Lock()
 	for _, x := range t.devices {
@@ -73,7 +73,7 @@ func (x *driver) addRelay(t *thread) error {
 	return nil
 }
 
-// relayHandler returns the function by which the relay w passes on every frame.
+// relayHandler returns the function by which the relay w passes on every frame. It drops frames beyond maxRelayed.
 func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	var waiting atomic.Int64
 	return func(s *stack.Stray) bool {
@@ -95,6 +95,6 @@ func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// maxRelayed is the maximum number of frames of a queue that wait for other workers, which limits the memory of a
-// flood.
+// maxRelayed is the maximum number of frames of a queue that wait for other workers. It limits the memory that a flood
+// can occupy.
 const maxRelayed = 4096

@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// hopWaiters are the calls of Resolve that wait for the next hop of a destination.
+// hopWaiters holds the channels of the calls of Resolve that wait for a next hop, by destination.
 type hopWaiters struct {
 	mu sync.Mutex
 	of map[netip.Addr]map[chan neigh.Hop]bool
@@ -41,7 +41,7 @@ func (w *hopWaiters) remove(dst netip.Addr, c chan neigh.Hop) {
 	}
 }
 
-// post sends h to the waiting calls, except those with an unread answer.
+// post sends h to the calls that wait for it, except those that have not read their previous answer.
 func (w *hopWaiters) post(h neigh.Hop) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,10 +61,10 @@ func noRoute(err error) error {
 	return fmt.Errorf("%w: %w", syscall.EHOSTUNREACH, err)
 }
 
-// resolvePause is the interval of requests for a next hop that the kernel has given up.
+// resolvePause is the interval between requests for a next hop after the kernel has given up the resolution.
 const resolvePause = time.Second
 
-// Resolve implements driver.
+// Resolve implements core's driver. It requests the next hop again until that is resolved or ctx is done.
 func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
 	dst = dst.Unmap().WithZone("")
 	if x.isLocal(dst) {

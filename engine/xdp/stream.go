@@ -46,8 +46,8 @@ func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *
 	return &Stream{s}
 }
 
-// Read moves in-order bytes into p. It returns io.EOF after the peer's FIN, EAGAIN if there are no bytes, net.ErrClosed
-// after Close, and the error of Err once all earlier bytes are read.
+// Read moves in-order bytes into p. It returns io.EOF after the peer's FIN, EAGAIN if there are no bytes now,
+// net.ErrClosed after Close, and the error of Err once all earlier bytes are read.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.bytes.Read(p)
 	return n, withNumber(err)
@@ -72,7 +72,7 @@ func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
 // RemoteAddr returns the remote address of the connection.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
 
-// withNumber adds a syscall.Errno to the cause of a connection's end.
+// withNumber adds a syscall.Errno to err if it is the cause of a connection's end.
 func withNumber(err error) error {
 	if c := tcp.CauseNone; errors.As(err, &c) {
 		return verbs.Wrap("", err)
@@ -93,7 +93,7 @@ func (s *socket) Unsent() int { return s.bytes.Unsent() }
 // Unread returns the number of bytes that Read can return now (SIOCINQ).
 func (s *socket) Unread() int { return s.bytes.Unread() }
 
-// streamDoorbell is the owner of a stream's doorbell.
+// streamDoorbell is the target of a stream's doorbell, for the worker.
 type streamDoorbell struct{ *socket }
 
 func (s streamDoorbell) TakePosted(*core.Shard) int { s.bytes.Wake(); return 1 }
@@ -109,8 +109,8 @@ func (s streamDoorbell) EndAfterPanic(why error) {
 	}
 }
 
-// onConn runs f with the connection on the worker, unless MPA has taken it over. It fails with ErrClosed when the
-// device is closed.
+// onConn runs f with the connection on the worker, unless MPA has taken the connection over. It fails with ErrClosed if
+// the device is closed.
 func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
 	return s.w.CallFor(streamDoorbell{s}, func() {
 		if e := s.bytes.Endpoint(); e != nil {

@@ -17,7 +17,7 @@ import (
 // StreamConfig configures a plain TCP byte stream.
 type StreamConfig struct {
 	bytestream.Config
-	TCP *TCPConfig // nil means the device's
+	TCP *TCPConfig // nil means Config.TCP of the device
 }
 
 func (x *driver) streamConfig(cfg *StreamConfig) tcp.Config {
@@ -27,8 +27,8 @@ func (x *driver) streamConfig(cfg *StreamConfig) tcp.Config {
 	return c
 }
 
-// ConnectStream starts an active open and returns at once. Poll reports Connected or Ended later. It fails with
-// EADDRINUSE, ENETUNREACH and other errors of the route.
+// ConnectStream starts an active open and returns without waiting for the peer. Poll reports Connected or Ended later.
+// It fails with EADDRINUSE, ENETUNREACH and other errors of the route.
 func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
 	if d.x.base.IsClosed() {
 		return nil, verbs.ErrClosed
@@ -175,5 +175,6 @@ func (d *Device) Barrier() error {
 	return nil
 }
 
-// barrierSteps limits a Barrier under endless traffic. It exceeds the batches of any ring.
+// barrierSteps is the maximum number of steps of a Barrier on a worker, so that endless traffic does not prolong it. It
+// exceeds the number of batches that a ring can hold.
 const barrierSteps = 1 << 12

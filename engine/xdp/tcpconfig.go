@@ -31,7 +31,7 @@ const DefaultStretchAck = 8
 // acknowledgement costs the sender as much as half a segment.
 const DefaultAckDelay = 20 * time.Microsecond
 
-// tcpConfig returns the configuration of a byte stream's connection; nil means the device's.
+// tcpConfig converts c, or Config.TCP of the device if c is nil, to the configuration of a connection.
 func (x *driver) tcpConfig(c *TCPConfig) tcp.Config {
 	if c == nil {
 		c = &x.cfg.TCP
@@ -41,7 +41,7 @@ func (x *driver) tcpConfig(c *TCPConfig) tcp.Config {
 	return t
 }
 
-// tos returns the TOS byte of packets whose connection or listener has no other.
+// tos returns the TOS byte of packets whose connection or listener sets none.
 func (x *driver) tos() uint8 { return uint8(x.base.Options().DSCP) << 2 }
 
 // rdmaConfig returns the configuration of a connection under MPA.

@@ -25,7 +25,7 @@ import (
 type thread struct {
 	queue     int
 	port      ring.Port                   // the socket
-	group     *ring.Group                 // the sockets of a bond's members, in port; otherwise nil
+	group     *ring.Group                 // the sockets of a bond's members, which port contains; otherwise nil
 	batch     [stack.MaxBatch]ring.Packet // see distribute
 	workers   atomic.Pointer[[]*worker]   // in the order in which their devices were opened
 	efd       int                         // eventfd that wakes the thread
@@ -35,11 +35,11 @@ type thread struct {
 	notifier  notifier
 	notifying bool // the notifier is running
 
-	mu       sync.Mutex // guards changes of workers, and the fields below
-	calls    []func()   // for do
+	mu       sync.Mutex // guards changes of workers, and calls and isAlive
+	calls    []func()   // functions of do that wait for the thread
 	isAlive  bool       // runThread was called and has not ended
 	hasCalls atomic.Bool
-	between  sync.Mutex // held by do in place of a thread that does not run
+	between  sync.Mutex // held while functions of do run although the thread does not
 }
 
 func newThread(queue int, p ring.Port) (*thread, error) {
@@ -52,7 +52,8 @@ func newThread(queue int, p ring.Port) (*thread, error) {
 	return t, nil
 }
 
-// start starts the thread on a CPU; -1 means any. It does nothing on one that was started.
+// start starts the thread on a CPU; -1 means any. It does nothing if the thread was started. busy is how long an idle
+// thread spins before it sleeps; a negative value means always.
 func (t *thread) start(cpu int, busy time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +64,7 @@ func (t *thread) start(cpu int, busy time.Duration) {
 	}
 }
 
-// close stops the thread, which has no workers, and closes its socket.
+// close stops the thread and closes its socket. The thread must have no workers.
 func (t *thread) close() error {
 	t.stop.Store(true)
 	t.Wake()
@@ -72,20 +73,20 @@ func (t *thread) close() error {
 	return t.port.Close()
 }
 
-// hasFailed reports whether the thread ended before close.
+// hasFailed reports whether the thread has ended. Before close, that means that it failed.
 func (t *thread) hasFailed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.stop.Load()
 }
 
-// addWorker adds a worker.
+// addWorker makes the thread serve w.
 func (t *thread) addWorker(w *worker) {
 	t.change(func(all []*worker) []*worker { return append(all, w) })
 	t.Wake()
 }
 
-// removeWorker removes a worker. It is called between turns, or with a worker that is not served.
+// removeWorker ends the service of w. It is called between turns of the thread, or if the thread does not run.
 func (t *thread) removeWorker(w *worker) {
 	t.change(func(all []*worker) []*worker {
 		return slices.DeleteFunc(all, func(v *worker) bool { return v == w })
@@ -99,7 +100,8 @@ func (t *thread) change(f func([]*worker) []*worker) {
 	t.workers.Store(&all)
 }
 
-// do runs f between two turns of the thread, or here if the thread does not run, and returns when f is done.
+// do runs f between two turns of the thread, or on the calling goroutine if the thread does not run. It returns when f
+// is done.
 func (t *thread) do(f func()) {
 	done := make(chan struct{})
 	t.mu.Lock()
@@ -117,7 +119,7 @@ func (t *thread) do(f func()) {
 	<-done
 }
 
-// runCalls runs the functions of do.
+// runCalls runs the waiting functions of do.
 func (t *thread) runCalls() {
 	t.mu.Lock()
 	calls := t.calls
@@ -170,7 +172,7 @@ func (t *thread) runThread(cpu int, busy time.Duration) {
 	}
 }
 
-// endCalls runs the last functions of do.
+// endCalls records that the thread has ended, and runs the functions of do that still wait.
 func (t *thread) endCalls() {
 	t.mu.Lock()
 	t.isAlive = false
@@ -188,13 +190,13 @@ func (t *thread) failWorkers(err error) {
 	}
 }
 
-// turnLoop runs turns: it receives, runs posted work, transmits, and sleeps when there is nothing to do. It returns nil
-// after close, and an error when the thread cannot go on.
+// turnLoop runs turns: it receives, runs posted work, transmits, and sleeps if there is nothing to do. It returns nil
+// after close, and an error if the thread cannot continue.
 func (t *thread) turnLoop(busy time.Duration) (err error) {
 	defer guard.Recover(func(v any) { err = t.onDefect(v) })
 	p := clockSkip{last: core.Now()}
 	idleSince := p.last
-	active := false // there was work since p.last, in turns without a clock reading
+	active := false // turns since p.last, which did not read the clock, had work
 	for !t.stop.Load() {
 		if len(t.notifier.pending) > 0 {
 			t.notifier.flush()
@@ -249,7 +251,7 @@ func (t *thread) turnLoop(busy time.Duration) (err error) {
 		case busy < 0:
 		case t.notifier.signalled:
 			t.notifier.signalled = false
-			// The notifier's goroutine may share this processor.
+			// The notifier's goroutine may wait for this processor.
 			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		case now.Sub(idleSince) > busy:
 			t.sleep(now)
@@ -260,7 +262,7 @@ func (t *thread) turnLoop(busy time.Duration) (err error) {
 	return nil
 }
 
-// fetch fetches frames for the workers, and reports whether there are any. Without workers it drops them.
+// fetch fetches received frames for the workers, and reports whether there are any. Without workers it drops them.
 func (t *thread) fetch(workers []*worker) (arrived bool) {
 	for _, w := range workers {
 		arrived = w.stk.Fetch() || arrived
@@ -272,8 +274,8 @@ func (t *thread) fetch(workers []*worker) (arrived bool) {
 	return arrived
 }
 
-// distribute receives a batch of frames from the socket for the lanes of the workers. It drops those of a VLAN without
-// a worker, which the steering program claimed before the VLAN was closed.
+// distribute receives a batch of frames from the socket and appends each to the lane of its VLAN's worker. It drops
+// frames of a VLAN without a worker: the steering program claimed them before the VLAN was closed.
 func (t *thread) distribute() {
 	for i := range t.port.Recv(t.batch[:]) {
 		p := &t.batch[i]
@@ -295,7 +297,8 @@ func (t *thread) laneOf(p *ring.Packet) *lane {
 	return nil
 }
 
-// lane is the port of one worker: the socket of its thread, from which it receives the frames of its VLAN.
+// lane is the port of one worker. It sends through the socket of the thread, and receives the frames of the worker's
+// VLAN from it.
 type lane struct {
 	ring.Port
 	thread *thread
@@ -303,7 +306,8 @@ type lane struct {
 	frames []ring.Packet // received, not yet fetched
 }
 
-// Recv implements ring.Port. The steering program claims no other frames for a worker that is alone.
+// Recv implements ring.Port. The only worker of a thread receives from the socket directly, because the steering
+// program claims no frames of other VLANs.
 func (l *lane) Recv(batch []ring.Packet) int {
 	if len(l.frames) == 0 {
 		if len(*l.thread.workers.Load()) == 1 {
@@ -325,7 +329,8 @@ func (l *lane) Close() error {
 	return nil
 }
 
-// onDefect reports a panic outside of the service of one connection, after which the thread cannot go on.
+// onDefect reports the panic v, which was not in the service of one connection, so that the thread cannot continue. It
+// returns the error with which the workers end.
 func (t *thread) onDefect(v any) error {
 	stack := debug.Stack()
 	for _, w := range *t.workers.Load() {
@@ -369,13 +374,13 @@ func (t *thread) sleep(now tick.Time) {
 	t.asleep.Store(false)
 }
 
-// hasPosted reports whether the next turn has something to do.
+// hasPosted reports whether the next turn has posted work or functions of do.
 func (t *thread) hasPosted() bool {
 	return t.hasCalls.Load() ||
 		slices.ContainsFunc(*t.workers.Load(), func(w *worker) bool { return w.HasPosted() })
 }
 
-// clockSkip decides in which idle turns the worker reads the clock. A reading costs more than everything else in such a
+// clockSkip decides in which idle turns a thread reads the clock. A reading costs more than everything else in an idle
 // turn.
 type clockSkip struct {
 	last    tick.Time // the last reading
@@ -385,10 +390,10 @@ type clockSkip struct {
 
 const (
 	maxSkip = 16                   // turns
-	maxLate = 1 * tick.Microsecond // approximate maximum lateness of a timer; turns with a consumer differ in length
+	maxLate = 1 * tick.Microsecond // approximate maximum lateness of a timer, if turns do not vary in length
 )
 
-// skip reports whether this turn may do without the time.
+// skip reports whether this turn need not read the clock.
 func (p *clockSkip) skip() bool {
 	p.skipped++
 	return p.skipped <= p.most
@@ -399,7 +404,7 @@ func (p *clockSkip) read(now tick.Time) {
 	switch {
 	case now.Sub(p.last) > maxLate:
 		p.most /= 2
-	case p.skipped > p.most: // the limit ended the skipping
+	case p.skipped > p.most: // the limit p.most forced this reading, not other work
 		p.most = min(p.most+1, maxSkip)
 	}
 	p.last, p.skipped = now, 0

@@ -12,10 +12,10 @@ import (
 	"xwarp/ring/gso"
 )
 
-// Transmit is how segments leave.
+// Transmit is the way in which segments are sent.
 type Transmit string
 
-// The ways of Transmit.
+// The values of Transmit.
 const (
 	// TransmitXDP sends each segment through AF_XDP.
 	TransmitXDP Transmit = "xdp"
@@ -23,12 +23,13 @@ const (
 	// other segments through AF_XDP: see package ring/gso. A veth whose peer has no native program delivers a block
 	// whole. Elsewhere the kernel or the NIC cuts it into the segments, at borders of FPDUs.
 	TransmitGSO Transmit = "packet-gso"
-	// TransmitAuto is TransmitGSO on veth, and where the program runs in generic mode because the driver has no native
-	// one. Elsewhere it is TransmitXDP.
+	// TransmitAuto is TransmitGSO on veth, and on any interface whose program runs in generic mode. Otherwise it is
+	// TransmitXDP.
 	TransmitAuto Transmit = "auto"
 )
 
-// AutoOn returns the way that TransmitAuto means on an interface of the calling thread's network namespace.
+// AutoOn returns the value that TransmitAuto stands for on an interface of the calling thread's network namespace, if
+// the program is native where the driver supports it.
 func AutoOn(nic netlink.Link) Transmit {
 	d, err := ring.QueryDriver(nic.Attrs().Index)
 	return autoTransmit(isVeth(nic), err == nil && !d.Native)
@@ -43,7 +44,7 @@ func autoTransmit(veth, generic bool) Transmit {
 
 func isVeth(nic netlink.Link) bool { return nic.Type() == "veth" }
 
-// checkTransmit fails if c.Transmit is unknown. It replaces an empty one.
+// checkTransmit fails if c.Transmit is unknown. It replaces an empty value by the default.
 func (c *Config) checkTransmit() error {
 	switch c.Transmit {
 	case TransmitXDP, TransmitGSO, TransmitAuto:
@@ -56,9 +57,10 @@ func (c *Config) checkTransmit() error {
 	return nil
 }
 
-// attachMode returns the mode in which to attach the program. A native program of a veth makes the kernel cut all that
-// the peer sends into frames of the MTU; a generic one receives blocks whole, but most frames on the first queue. So
-// several queues have a native one if segments leave as frames. In a dispatcher the program has the mode of that.
+// attachMode returns the mode in which to attach the program. A native program on a veth makes the kernel cut blocks of
+// the peer into frames of the MTU. A generic program receives blocks whole, but most frames on the first queue. So
+// ModeAuto means generic on a veth that sends blocks or has one queue. If the interface has a program, c.XDPMode stays:
+// in a dispatcher the program has the dispatcher's mode.
 func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
 	xdp := nic.Attrs().Xdp
 	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && (xdp == nil || !xdp.Attached) &&
@@ -69,7 +71,8 @@ func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
 	return c.XDPMode
 }
 
-// way says how segments leave now, in packets of what size, and why. A path or a peer that takes less counts.
+// way says in which way segments are sent, in packets of at most which size, and why in this way. A connection uses
+// smaller packets if its path or its peer requires it.
 func (x *driver) way() string {
 	way, why := x.cfg.Transmit, "as configured"
 	switch {
@@ -81,7 +84,7 @@ func (x *driver) way() string {
 	return fmt.Sprintf("%s in packets of %d bytes: %s", way, x.packetMTU(), why)
 }
 
-// sender opens a packet socket for blocks.
+// sender opens a packet socket that sends blocks on the interface with index link.
 func (c *Config) sender(link int) (*gso.Sender, error) {
 	if c.Privileges == nil {
 		return gso.OpenSender(link)
@@ -93,7 +96,8 @@ func (c *Config) sender(link int) (*gso.Sender, error) {
 	return gso.UseSocket(fd, link)
 }
 
-// transmitPort wraps the port of a queue as cfg.Transmit asks. It owns sock when it succeeds.
+// transmitPort returns the port of a queue that sends in the way of cfg.Transmit: sock, or a gso.Port that owns sock.
+// After an error the caller still owns sock.
 func (t *trunk) transmitPort(sock ring.Port, link int) (ring.Port, error) {
 	if t.cfg.Transmit == TransmitXDP {
 		return sock, nil

@@ -20,25 +20,26 @@ import (
 	"xwarp/ring"
 )
 
-// trunk is a network interface with what its devices share: the steering program, and a socket with a thread for each
-// queue. Its devices are the interface itself and its VLANs. The first one opens it, and the last one closes it.
+// trunk is a network interface with the parts that its devices share: the steering program, and a socket with a thread
+// for each queue. The devices are on the interface itself and on its VLANs. The first device opens the trunk, and the
+// last one closes it.
 type trunk struct {
 	cfg      Config // of the device that opened it, with Queues and Transmit in effect
 	log      *slog.Logger
 	name     string // of the interface, when it was opened
 	ns       *netspace.Space
 	steer    *bpf.Steering
-	bond     *bonded        // nil: the interface has the program and the sockets itself
-	att      bpf.Attachment // of a bond: what holds on all members
+	bond     *bonded        // nil: the interface is not a bond, and has the program and the sockets itself
+	att      bpf.Attachment // of the program; for a bond the properties that hold on all members
 	auto     bool           // Config.Transmit was TransmitAuto
 	veth     bool           // the interface is a veth
 	socket   ring.Info      // of the first queue
 	polling  busyPolling
 	restorer napi.Restorer
-	asked    Config         // of the device that opened it, as the caller wrote it
+	asked    Config         // of the device that opened it, without the changes in cfg
 	found    int            // number of receive queues when the trunk was opened; 0: they are configured
 	ended    chan struct{}  // closed when the trunk is closed
-	watching sync.WaitGroup // watch, memberLoop
+	watching sync.WaitGroup // the goroutines of watch and memberLoop
 
 	mu      sync.Mutex
 	threads []*thread
@@ -49,7 +50,7 @@ type trunk struct {
 func (x *driver) join(nic netlink.Link) (err error) {
 	k := x.cfg.Privileges
 	if k == nil {
-		k = &Privileges{} // of this device alone; it has nothing to keep
+		k = &Privileges{} // for this device only; it keeps no program and no sockets
 	}
 	k.joining.Lock()
 	defer k.joining.Unlock()
@@ -81,7 +82,7 @@ func (x *driver) join(nic netlink.Link) (err error) {
 	return nil
 }
 
-// leave undoes join. The workers of x have ended.
+// leave undoes join. The workers of x must have ended.
 func (x *driver) leave() error {
 	k := x.shares
 	k.joining.Lock()
@@ -99,7 +100,7 @@ func (x *driver) leave() error {
 	return err
 }
 
-// admits reports why x cannot be a device of t; nil if it can.
+// admits returns the error why x cannot be a device of t, or nil if it can.
 func (t *trunk) admits(x *driver, nic netlink.Link) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +143,7 @@ func openTrunk(cfg *Config, nic netlink.Link, log *slog.Logger) (t *trunk, err e
 	t = &trunk{cfg: *cfg, asked: *cfg, log: log.With("interface", a.Name), name: a.Name,
 		auto: cfg.Transmit == TransmitAuto, veth: isVeth(nic), ended: make(chan struct{})}
 	if t.cfg.Interface != a.Name {
-		t.cfg.MTU = a.MTU // the device is a VLAN; others may have larger packets
+		t.cfg.MTU = a.MTU // the device is on a VLAN; other devices of the trunk may have larger packets
 	}
 	t.cfg.Interface = a.Name
 	if err = t.open(nic); err != nil {
@@ -182,7 +183,7 @@ func (t *trunk) open(nic netlink.Link) (err error) {
 			return err
 		}
 	}
-	// Under auto a reopened interface may need another way to transmit than now.
+	// With TransmitAuto a reopened interface may need packet sockets even if it does not now.
 	return t.cfg.Privileges.fill(sockets, len(t.threads), t.auto || t.cfg.Transmit == TransmitGSO)
 }
 
@@ -244,7 +245,7 @@ func (x *driver) isAlone() bool {
 	return len(x.devices) == 1
 }
 
-// close closes the trunk, which has no device.
+// close closes the trunk, which must have no device.
 func (t *trunk) close() error {
 	var errs []error
 	close(t.ended)
@@ -268,11 +269,12 @@ func (t *trunk) close() error {
 	return errors.Join(errs...)
 }
 
-// watchInterval is the interval of watch. Until it sees new queues, frames on them are lost, and TCP retransmits them.
+// watchInterval is the interval of watch. Until watch sees new queues, frames on them are lost, and TCP retransmits
+// them.
 const watchInterval = time.Second
 
-// watch looks, until the trunk is closed, for changes that the kernel does not announce: of the number of receive
-// queues, and by processes that detach the program.
+// watch looks for changes that the kernel does not announce, until the trunk is closed: changes of the number of
+// receive queues, and other processes that detach the program.
 func (t *trunk) watch() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -294,8 +296,8 @@ func (t *trunk) watch() {
 	}
 }
 
-// reattach attaches the program where another process has detached it. It returns why it cannot, and logs the reason if
-// it is not the last one.
+// reattach attaches the program again if another process has detached it. It returns the text of the error if that
+// fails, otherwise "". It logs an error whose text is not last.
 func (t *trunk) reattach(last string) string {
 	var again bool
 	err := t.ns.Do(func() (err error) {

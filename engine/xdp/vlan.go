@@ -11,8 +11,8 @@ import (
 // trunkOf is vlan.Trunk, unless a test replaces it.
 var trunkOf = vlan.Trunk
 
-// keepTags makes the drivers leave the tags in received frames: the steering program cannot see removed ones. The
-// kernel's VLAN devices work both ways.
+// keepTags makes the drivers leave VLAN tags in received frames, because the steering program cannot see removed tags.
+// The kernel's VLAN devices work with and without tags in the frames.
 func (t *trunk) keepTags() error {
 	if t.bond == nil {
 		return t.keepTagsOn(t.att.Ifindex, t.name)

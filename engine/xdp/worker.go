@@ -11,7 +11,8 @@ import (
 	"xwarp/ring"
 )
 
-// worker is what a device has on the thread of one queue. The thread owns the stack and everything in the shard.
+// worker is the part of a device that runs on the thread of one queue: a stack and a shard. Only the thread may use the
+// stack and the contents of the shard.
 type worker struct {
 	*core.Shard
 	thread  *thread
@@ -19,7 +20,7 @@ type worker struct {
 	port    ring.Port // of the stack: lane, or Config.Wrap's decorator of it
 	stk     *stack.Stack
 	stop    atomic.Bool // the device is being closed
-	lostErr error       // with CheckTables: the interface is gone, and this is the error
+	lostErr error       // the error of a device whose interface is gone; set together with CheckTables
 
 	consumer func() bool // Config.Consumer, nil for none
 }
@@ -31,13 +32,14 @@ func newWorker(t *thread, vlan uint16) *worker {
 	return w
 }
 
-// runPosted calls the consumer and runs posted work. It reports whether there was any.
+// runPosted calls the consumer and runs posted work. It reports whether either did anything.
 func (w *worker) runPosted() bool {
 	worked := w.consumer != nil && w.callConsumer()
 	return w.RunPosted() || worked
 }
 
-// check ends a worker whose interface is gone. After a panic it returns an error if the tables are inconsistent.
+// check runs after CheckTables was set. It ends a worker whose interface is gone. After a panic it returns an error if
+// the tables of the stack are inconsistent.
 func (w *worker) check() error {
 	w.CheckTables = false
 	if w.lostErr != nil {
@@ -51,7 +53,7 @@ func (w *worker) check() error {
 	return nil
 }
 
-// fail ends the worker with err. Posts fail from now on, its connections end, and the device fails.
+// fail ends the worker with err: later posts fail, its connections end, and the device fails.
 func (w *worker) fail(err error) {
 	w.FailDevice(err)
 	w.Shard.CloseMailbox()
@@ -65,7 +67,7 @@ func (w *worker) fail(err error) {
 	w.GoIdle()
 }
 
-// close resets the remaining connections and ends the worker. It is called between turns.
+// close resets the remaining connections and ends the worker. It is called between turns of the thread.
 func (w *worker) close() (err error) {
 	if v := core.Attempt(func() { err = w.stk.Close(core.Now()) }); v != nil {
 		err = fmt.Errorf("worker of queue %d: %w: %v", w.Queue, verbs.ErrDefect, v)
