@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestClockSkip: on turns of any length a timer is late by at most maxLate plus the duration of turns whose length
-// changes. On short turns the clock is rarely read.
+// TestClockSkip: if turns have a constant length, a timer is late by at most maxLate and two turns. If turns become
+// longer, it is late by at most maxSkip+1 of the longer ones. The clock is rarely read if turns are short.
 func TestClockSkip(t *testing.T) {
 	now := tick.Time(tick.Second)
 	p := clockSkip{last: now}
@@ -41,7 +41,7 @@ func TestClockSkip(t *testing.T) {
 	}
 	turns(1000, 20)
 	p.read(now)
-	for range 10 { // a busy turn reads the clock anyway
+	for range 10 { // turns that read the clock because there is work, without a call of skip
 		now = now.Add(5 * tick.Microsecond)
 		p.read(now)
 	}

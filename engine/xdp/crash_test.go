@@ -26,8 +26,8 @@ import (
 
 const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"
 
-// TestMain also runs the victim of TestKilled: it serves iWARP in the namespace that the variable names, until it is
-// killed.
+// TestMain runs the victim of TestKilled instead of tests if crashEnv is set. The victim serves iWARP in the namespace
+// whose path is the value of crashEnv, until it is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(crashEnv); path != "" {
 		fmt.Println(victim(path))
@@ -56,8 +56,8 @@ func victim(path string) error {
 	return fmt.Errorf("ready")
 }
 
-// TestKilled kills the engine's process. While it lives the host stays reachable; afterwards nothing of it remains. A
-// peer that sends gets a reset from the kernel.
+// TestKilled kills the engine's process. While the process lives, the host stays reachable. Afterwards no program is
+// attached and no port is reserved, and a peer that sends gets a reset from the kernel.
 func TestKilled(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -142,7 +142,7 @@ func attached(t *testing.T, h *topo.Host) bool {
 	return x != nil && x.Attached
 }
 
-// hostAnswers checks that the kernel of B serves ordinary TCP on another port, and refuses on a third.
+// hostAnswers checks that the kernel of B serves ordinary TCP on another port than the engine's.
 func hostAnswers(t *testing.T, tn *topo.Net) {
 	t.Helper()
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 2222)

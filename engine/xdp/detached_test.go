@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// programOf returns the XDP program of a link of a host, or 0.
+// programOf returns the ID of the XDP program of an interface of a host, or 0.
 func programOf(t *testing.T, h *topo.Host, name string) uint32 {
 	t.Helper()
 	nic, err := h.Netlink().LinkByName(name)
@@ -27,7 +27,7 @@ func programOf(t *testing.T, h *topo.Host, name string) uint32 {
 	return nic.Attrs().Xdp.ProgId
 }
 
-// detachByForce detaches the XDP program of a link of a host, as bpftool link detach does.
+// detachByForce detaches the XDP program of an interface of a host, as bpftool link detach does.
 func detachByForce(t *testing.T, h *topo.Host, name string) {
 	t.Helper()
 	id := programOf(t, h, name)
@@ -49,9 +49,9 @@ func detachByForce(t *testing.T, h *topo.Host, name string) {
 	t.Fatalf("no link has program %d of %s", id, name)
 }
 
-// TestDetachedByForce: another process detaches the program, of an interface and of a member of a bond. The device must
-// attach it again, and connections that were idle go on. While there is another program, that one stays, and the log
-// names it once.
+// TestDetachedByForce: if another process detaches the program of an interface or of a member of a bond, the device
+// must attach it again. Connections that were idle meanwhile continue. If the interface has another program then, the
+// device does not replace it, and logs that no connection receives frames.
 func TestDetachedByForce(t *testing.T) {
 	t.Run("interface", func(t *testing.T) {
 		needs.XSK(t)
@@ -70,7 +70,7 @@ func TestDetachedByForce(t *testing.T) {
 
 		var other link.Link
 		err := error(unix.EBUSY)
-		for tries := 0; err != nil && tries < 10; tries++ { // the device may be faster
+		for tries := 0; err != nil && tries < 10; tries++ { // the device may attach its program again first
 			detachByForce(t, tn.B, tn.B.Link.Name)
 			other, err = tryDropAll(tn.B)
 		}

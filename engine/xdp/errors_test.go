@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestErrors: both transports return the errors of the contract.
+// TestErrors: both transports return the errors that the verbs document.
 func TestErrors(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOpenErrors: the error of a device that cannot be opened also has an error number.
+// TestOpenErrors: the error of a device that cannot be opened wraps an errno.
 func TestOpenErrors(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

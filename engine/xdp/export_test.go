@@ -8,10 +8,10 @@ import (
 	"xwarp/ring"
 )
 
-// SteeringOf returns the steering of an AF_XDP device.
+// SteeringOf returns the steering program of a device.
 func SteeringOf(d *Device) *bpf.Steering { return d.x.steer }
 
-// PortOf returns the port below that of a worker, which Config.Wrap has.
+// PortOf returns the port of a thread, which is below p, the port of a worker that Config.Wrap gets.
 func PortOf(p ring.Port) ring.Port { return p.(*lane).Port }
 
 // SetTrunkOf replaces vlan.Trunk, until the returned function is called.
@@ -21,8 +21,8 @@ func SetTrunkOf(f func(netlink.Link) (netlink.Link, uint16, error)) (undo func()
 	return func() { trunkOf = was }
 }
 
-// SetBond makes an interface with a name count as a bond whose state read returns, until the returned function is
-// called.
+// SetBond makes devices treat the interface with the given name as a bond, until the returned function is called. read
+// returns the state of the bond.
 func SetBond(name string, read bond.Reader) (undo func()) {
 	wasIs, wasRead := isBond, readBond
 	isBond = func(nic netlink.Link) bool { return nic.Attrs().Name == name }

@@ -43,7 +43,8 @@ func TestCloseAfterDisconnect(t *testing.T) {
 	}
 }
 
-// closeAfterDisconnect returns how long frames to the peer were lost.
+// closeAfterDisconnect disconnects and closes a connection while all frames to the peer are lost. It checks how the
+// peer's connection ends, and returns the time during which frames were lost. With 500 ms or more it does not check.
 func closeAfterDisconnect(t *testing.T,
 	open func(*topo.Host) (*core.Device, error)) time.Duration {
 	tn, err := topo.New(topo.Options{IPv4Only: true, OffloadsA: topo.NoOffloads})

@@ -7,16 +7,15 @@ import (
 	"xwarp/ring"
 )
 
-// rates are the probabilities, 0 to 1, of the faults of a received packet. They are tried in this order; at most one
-// occurs.
+// rates are the probabilities, 0 to 1, of the faults of a received packet. At most one fault occurs to a packet.
 type rates struct{ drop, duplicate, corrupt, delay float64 }
 
 const (
-	maxLate = 64 // packets that are delayed
+	maxLate = 64 // maximum number of packets that are delayed at a time
 	lateBy  = 3  // delay of a packet in calls of Recv
 )
 
-// faulty is a port that mistreats received packets, reproducibly for the same calls.
+// faulty is a port that drops, duplicates, corrupts and delays received packets. The same calls have the same faults.
 type faulty struct {
 	ring.Port
 	rates
@@ -24,12 +23,12 @@ type faulty struct {
 	calls int
 	late  []late
 	again map[*byte]bool // first bytes of packets to be received again after their release
-	ready []ring.Packet  // those received again
+	ready []ring.Packet  // released packets to be received again
 }
 
 type late struct {
 	p  ring.Packet
-	at int // call of Recv
+	at int // number of the call of Recv that returns p
 }
 
 func newFaulty(p ring.Port, r rates) *faulty {
@@ -56,7 +55,7 @@ func (f *faulty) Recv(batch []ring.Packet) int {
 	return got
 }
 
-// receive applies the drawn fault to p, and reports whether p is received now.
+// receive applies a random fault, or none, to p. It reports whether p is received now.
 func (f *faulty) receive(p *ring.Packet) bool {
 	first := p.Frag(0)
 	switch x := f.rnd.Float64(); {

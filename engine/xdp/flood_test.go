@@ -34,32 +34,34 @@ import (
 var floodRounds = flag.Int("flood.rounds", 0, "number of `rounds` in which goodput under floods "+
 	"is measured")
 
-// The ports of B: its engine's, and one of its kernel's, which is flooded for comparison.
+// enginePort is the port of B at which the engine listens. At kernelPort B's kernel listens; it is flooded for
+// comparison.
 const enginePort, kernelPort = 7174, 7999
 
-// sidePort means the other wire.
+// sidePort stands for a flood on another wire, flooded.side.
 const sidePort = 1
 
-// flooded is host B with an engine and kernel TCP, and host A, where one thread sends segments from addresses that do
-// not exist, beside legitimate programs on kernel TCP.
+// flooded has two hosts. Host B runs an engine beside kernel TCP. On host A one thread sends a flood of segments from
+// addresses that do not exist, beside legitimate programs on kernel TCP.
 type flooded struct {
 	*testing.T
 	flags wire.Flags // of the flood's segments
-	what  string     // and its name
+	what  string     // name of the flood's segments
 	tn    *topo.Net
-	side  *topo.Net // another wire, where the flood has no receiver
+	side  *topo.Net // another wire, where an XDP program drops all frames
 	b     *xdp.Device
-	a     *core.Device // on A's kernel
-	at    netip.AddrPort
-	end   *verbstest.End // of the established connection, on A
-	got   verbs.QP       // and on B
-	busy  atomic.Bool    // it must write
+	a     *core.Device   // on A's kernel
+	at    netip.AddrPort // enginePort at B's address
+	end   *verbstest.End // end on A of the established connection
+	got   verbs.QP       // end on B of the established connection
+	busy  atomic.Bool    // the established connection must write
 }
 
-// TestFloodedListener floods a listener with SYNs, then with ACKs, as fast as one thread can send. Legitimate
-// connections must succeed, and the established one must continue. With -flood.rounds it measures goodput without a
-// flood; with one on another wire, which costs the CPU time of dropping frames on an XDP device; and with the same rate
-// at the engine's port and at the kernel's.
+// TestFloodedListener floods a listener with SYNs, and with ACKs, as fast as one thread can send. Legitimate
+// connections must succeed, and the established one must continue. With -flood.rounds it measures the goodput of the
+// established connection without a flood, with a flood on another wire, and with floods of that rate at the engine's
+// port and at the kernel's. The flood on another wire shows the cost of the CPU time for sending frames and dropping
+// them by XDP.
 func TestFloodedListener(t *testing.T) {
 	f := newFlooded(t)
 	kinds := map[wire.Flags]string{wire.SYN: "SYNs", wire.ACK: "ACKs"}
@@ -83,7 +85,7 @@ func (f *flooded) goesOn() {
 	before := f.received()
 	sent, longest := f.flood(enginePort, 0, time.Second, true)
 	f.Logf("%.0f %s/s; the slowest legitimate connection took %v", sent, f.what, longest)
-	f.busy.Store(true) // or the worker got no CPU time in that period
+	f.busy.Store(true) // the worker may have had no CPU time during the flood
 	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
 			f.Fatal("the established connection makes no progress")
@@ -131,7 +133,7 @@ func newFlooded(t *testing.T) *flooded {
 	return f
 }
 
-// dropAll attaches a program that drops every frame, as early as ours can, until its result is closed.
+// dropAll attaches an XDP program that drops every frame, until its result is closed or the test ends.
 func dropAll(t testing.TB, h *topo.Host) link.Link {
 	t.Helper()
 	l, err := tryDropAll(h)
@@ -156,7 +158,7 @@ func tryDropAll(h *topo.Host) (l link.Link, err error) {
 	return l, err
 }
 
-// establish opens the connection whose goodput is measured. It writes while busy.
+// establish opens the established connection. While f.busy is set, A writes on it.
 func (f *flooded) establish() {
 	l, err := f.b.Listen(f.at, verbs.ListenConfig{})
 	if err != nil {
@@ -211,7 +213,7 @@ func (f *flooded) establish() {
 	}()
 }
 
-// received returns how many bytes the established connection placed.
+// received returns the number of payload bytes that B has received on the established connection.
 func (f *flooded) received() uint64 {
 	f.Helper()
 	i, err := f.got.Info()
@@ -232,9 +234,9 @@ func (f *flooded) overrun() uint64 {
 	return r.KernelRxRingFull + r.KernelFillRingEmpty + r.KernelRxDropped
 }
 
-// flood floods a port for a while, at most at rate per second unless that is 0. Port 0 means no flood, sidePort the
-// other wire. Meanwhile the established connection is busy and, if requested, legitimate connections are opened. It
-// returns the packets sent per second, and the longest time to connect.
+// flood floods a port for the time d, at most at rate segments per second unless rate is 0. Port 0 means no flood,
+// sidePort the other wire. Meanwhile the established connection writes and, if honest is true, legitimate connections
+// are opened. It returns the segments sent per second, and the longest time to connect.
 func (f *flooded) flood(port uint16, rate float64, d time.Duration, honest bool) (sent float64,
 	slowest time.Duration) {
 	f.Helper()
@@ -273,7 +275,7 @@ func (f *flooded) connect() time.Duration {
 	return took
 }
 
-// send sends segments from A until ctx ends, and returns the rate per second.
+// send sends the segments of the flood from A until ctx is done, and returns their rate per second.
 func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	fd, from := -1, f.tn.A
 	if port == sidePort {
@@ -297,7 +299,7 @@ func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	n := 0
 	for ; n%64 != 0 || ctx.Err() == nil; n++ {
 		b := frames[n%len(frames)]
-		// Each use of the frame has another port. The checksum is updated (RFC 1624).
+		// Each use of a frame has another source port. The checksum is updated (RFC 1624).
 		src := b[34:36]
 		binary.BigEndian.PutUint16(src, binary.BigEndian.Uint16(src)+1)
 		sum := uint32(^binary.BigEndian.Uint16(b[50:52])) + 1
@@ -312,7 +314,7 @@ func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	return float64(n) / time.Since(begin).Seconds()
 }
 
-// segment returns a frame from a random address of RFC 2544's benchmark network.
+// segment returns a frame with a segment of the flood, from a random address of the benchmark network (RFC 2544).
 func (f *flooded) segment(port uint16) []byte {
 	h := wire.Header{SrcPort: uint16(rand.Uint32()), DstPort: port, Seq: seq.Num(rand.Uint32()),
 		Ack: seq.Num(rand.Uint32()), Flags: f.flags, Window: 65535}
@@ -328,7 +330,7 @@ func (f *flooded) segment(port uint16) []byte {
 	return b
 }
 
-// The modes in which goodput is measured.
+// floodWays are the floods under which goodput is measured.
 var floodWays = [...]struct {
 	name string
 	port uint16
@@ -337,11 +339,11 @@ var floodWays = [...]struct {
 
 const sideWay = 1
 
-// measure prints goodput in rounds. Each goes through the modes forwards and backwards in a few seconds and compares
-// them, because the speed of a shared machine varies. The kernel's port comes last: the connection needs time to
-// recover from it.
+// measure logs the median goodput under each of floodWays over a number of rounds. The speed of a shared machine
+// varies. So a round takes a few seconds, runs the ways forwards and backwards, and compares them with each other. The
+// flood of the kernel's port comes last, because the connection needs time to recover from it.
 func (f *flooded) measure(rounds int) {
-	f.flood(enginePort, 0, time.Second, false) // the permitted burst is over
+	f.flood(enginePort, 0, time.Second, false) // uses up the burst of SYNs that the program admits
 	var goodput, ratio [len(floodWays)][]float64
 	var slowest time.Duration
 	for range rounds {
@@ -373,8 +375,8 @@ func (f *flooded) measure(rounds int) {
 		slowest)
 }
 
-// goodput returns the MB/s of the established connection under a flood of one of the modes, and the flood's rate. Both
-// ports get the rate of the other wire.
+// goodput returns the MB/s of the established connection under one of floodWays, and the rate of the flood. rate limits
+// the flood, except on another wire.
 func (f *flooded) goodput(way int, rate float64) (mbps, sent float64) {
 	const settle, d = 100 * time.Millisecond, 500 * time.Millisecond
 	w := floodWays[way]
@@ -395,7 +397,7 @@ func (f *flooded) goodput(way int, rate float64) (mbps, sent float64) {
 	return mbps, sent
 }
 
-// limited returns how many SYNs and strays the steering program dropped.
+// limited returns the number of SYNs and strays that the steering program dropped because of its limits.
 func (f *flooded) limited() uint64 {
 	f.Helper()
 	c := f.steering()

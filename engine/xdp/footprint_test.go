@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestConnFootprint compares the documented memory of connected queue pairs with the heap of both ends, after each slot
-// of their send queues was used with inline data.
+// TestConnFootprint: connected queue pairs occupy at most the memory that Footprint returns for both ends, after each
+// slot of their send queues was used with inline data.
 func TestConnFootprint(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestConnFootprint(t *testing.T) {
 	}
 }
 
-// connections opens n connections. before is the heap size without them.
+// connections opens n connections and uses each slot of their send queues twice. before is the heap size without them.
 func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg verbs.QPConfig) (
 	qps []verbs.QP, before int) {
 	t.Helper()

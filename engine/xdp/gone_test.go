@@ -21,7 +21,7 @@ import (
 	"xwarp/ring"
 )
 
-// isNow waits until a device reports an interface that satisfies want.
+// isNow waits until the state of a device's interface satisfies want, and otherwise fails the test.
 func isNow(t *testing.T, d *xdp.Device, what string, want func(l xdp.Link) bool) {
 	t.Helper()
 	if !eventually(func() bool { return want(d.Link()) }) {
@@ -38,8 +38,8 @@ func linkOf(t *testing.T, h *topo.Host) netlink.Link {
 	return l
 }
 
-// TestLinkIsFollowed changes the interface in each way in turn during Writes: connections must survive, and the device
-// must report the changes.
+// TestLinkIsFollowed changes properties of the interface one after another during Writes. Connections must survive, and
+// the device must report the changes.
 func TestLinkIsFollowed(t *testing.T) {
 	underWritesOf(t, nil, func(d *xdp.Device, tn *topo.Net) {
 		h, l := tn.B.Netlink(), linkOf(t, tn.B)
@@ -93,8 +93,8 @@ func TestLinkIsFollowed(t *testing.T) {
 	})
 }
 
-// TestQueuesAdded adds receive queues to the interface: the relays must pass frames to the worker that owns the
-// connection, and new connections must work on any queue.
+// TestQueuesAdded adds receive queues to the interface. The relays must pass frames to the workers of their
+// connections, and new connections must work on any queue.
 func TestQueuesAdded(t *testing.T) {
 	channels := func(h *topo.Host, n uint32) { // ethtool -L NAME rx N
 		t.Helper()
@@ -143,7 +143,7 @@ func TestQueuesAdded(t *testing.T) {
 	}
 }
 
-// stuck is a port whose Reap blocks while the test requests it.
+// stuck is a port whose Reap blocks until goOn is closed, if hold is set.
 type stuck struct {
 	ring.Port
 	hold *atomic.Bool
@@ -222,7 +222,7 @@ func openOn(t *testing.T, h *topo.Host) (d *xdp.Device) {
 	return d
 }
 
-// withRights runs f in a namespace on a thread that has only these capabilities.
+// withRights runs f in the namespace of a host, on a thread that has only the given capabilities.
 func withRights(h *topo.Host, f func() error, caps ...int) error {
 	return h.Do(func() error {
 		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -242,8 +242,8 @@ func withRights(h *topo.Host, f func() error, caps ...int) error {
 	})
 }
 
-// TestInterfaceReopened deletes the interface of a device. When it is back, an unprivileged process must be able to
-// open it again, with the program and the sockets that it created before.
+// TestInterfaceReopened deletes the interface of a device. When the interface is back, a process with few capabilities
+// must be able to open it again, with the program and the sockets that it created before.
 func TestInterfaceReopened(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -22,7 +22,7 @@ import (
 	"xwarp/ring"
 )
 
-// sinkEnd is an end whose completions go to sink on the worker.
+// sinkEnd returns an end whose completions go to sink, which runs on the worker.
 func sinkEnd(t *testing.T, dev *core.Device, sink core.Sink) *verbstest.End {
 	t.Helper()
 	e := verbstest.New(t, dev, 1<<20)
@@ -34,9 +34,8 @@ func sinkEnd(t *testing.T, dev *core.Device, sink core.Sink) *verbstest.End {
 	return e
 }
 
-// TestDefect: the sink of a completion panics on the worker in the middle of the protocol, once, and at each attempt to
-// close gracefully. The connection must end at both ends without a blocked caller. The one beside it and the device
-// must continue.
+// TestDefect: the sink of a completion panics on the worker, once, or also at each later completion. The connection
+// must end at both ends, and no caller may block. The other connection and the device must continue.
 func TestDefect(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		for _, always := range []bool{false, true} {
@@ -97,8 +96,8 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails: the port of a worker panics outside the service of any connection. The device must report it, its
-// connections must end, no caller may block, and after Close another device can be opened.
+// TestDeviceFails: the port of a worker panics outside the service of any connection. The device must report the panic,
+// its connections must end, and no caller may block. After Close another device can be opened.
 func TestDeviceFails(t *testing.T) {
 	var broken atomic.Bool
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
@@ -141,7 +140,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// lines is a log that may be read while it is written.
+// lines is the output of a log, which may be read while it is written.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -159,8 +158,8 @@ func (l *lines) contains(s string) bool {
 	return strings.Contains(l.b.String(), s)
 }
 
-// TestStall: a completion's sink blocks a worker. The watchdog must log the worker, the connection and the place in the
-// program, and log when the worker continues.
+// TestStall: the sink of a completion blocks a worker. The watchdog must log the worker, the connection and the
+// function that blocks, and log when the worker continues.
 func TestStall(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -203,8 +202,8 @@ func TestStall(t *testing.T) {
 //go:noinline
 func standStill(until <-chan struct{}) { <-until }
 
-// TestInterfaceGone removes the interface of a device that listens and has a connection: both must end with that
-// reason.
+// TestInterfaceGone removes the interface of a device that has a listener and a connection. Both must end with an error
+// that says so.
 func TestInterfaceGone(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, nil)
 	a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)

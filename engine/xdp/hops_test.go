@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// TestHopUsers: a destination is watched until the last worker that requested it forgets it.
+// TestHopUsers: the resolver follows a destination until all workers that requested it have forgotten it.
 func TestHopUsers(t *testing.T) {
 	needs.NetNS(t)
 	tn, err := topo.New(topo.Options{})

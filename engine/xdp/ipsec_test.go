@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// testSAs returns the SAs between two hosts, for each host.
+// testSAs returns the SAs between hosts a and b, in both directions, as the state of each host.
 func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State) {
 	sa := func(from, to netip.Addr, spi uint32) *xfrm.SA {
 		key := make([]byte, 20)
@@ -29,8 +29,8 @@ func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State
 		&xfrm.State{Outbound: []*xfrm.SA{back}, Inbound: []*xfrm.SA{there}}
 }
 
-// TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected by ESP: the steering programs see ESP,
-// and no TCP.
+// TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected by ESP. The steering programs must see
+// frames of ESP, but not of TCP.
 //
 //req:rfc5040-8.2.2-2 rfc5041-8.4.2-2
 func TestXDPTransferOverESP(t *testing.T) {

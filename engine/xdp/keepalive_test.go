@@ -93,7 +93,7 @@ func keepaliveOf(t *testing.T, s *net.TCPConn) (v [4]int) {
 	return v
 }
 
-// acked waits until nothing of e is in flight, since keepalive starts only then (RFC 9293, 3.8.4).
+// acked waits until all data of e is acknowledged, because keepalive starts only then (RFC 9293, 3.8.4).
 func acked(e *verbstest.End) {
 	e.T.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(

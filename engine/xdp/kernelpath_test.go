@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestKernelAllocatesNothing: once a kernel-transport connection is set up, messages of any kind allocate no memory at
-// either end, whether their data is lent or copied.
+// TestKernelAllocatesNothing: once a kernel-transport connection is set up, Writes and Reads allocate no memory at
+// either end.
 func TestKernelAllocatesNothing(t *testing.T) {
 	const size = 1 << 20
 	open := func() *core.Device {
@@ -50,9 +50,9 @@ func TestKernelAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestKernelLostMemory: the kernel detects that memory of a Write cannot be read, since without a CRC the engine does
-// not read it. Bytes before it have left, so the connection ends without a Terminate. The region becomes invalid, the
-// Write fails with that reason, and another connection of the device continues.
+// TestKernelLostMemory: the kernel detects that memory of a Write cannot be read, because without a CRC the engine does
+// not read it. Bytes before that memory were sent, so the connection ends without a Terminate. The region becomes
+// invalid, the Write fails with a protection error, and another connection of the device continues.
 func TestKernelLostMemory(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	da, db, at := pairWith(t, "kernel",

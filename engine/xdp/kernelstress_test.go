@@ -24,7 +24,7 @@ var (
 
 // TestKernelStress opens and closes kernel-transport connections in every way at the same time, on several workers.
 func TestKernelStress(t *testing.T) {
-	openKernels(t, false, false)[0].Close() // the runtime's poller exists by now
+	openKernels(t, false, false)[0].Close() // makes the runtime create its poller, which has descriptors
 	for round := range *stressRounds {
 		seed := *stressSeed + uint64(round)
 		rnd := rand.New(rand.NewPCG(seed, 0))
@@ -68,7 +68,8 @@ func nothingLeft(t *testing.T, closed bool, devs ...*core.Device) {
 	}
 }
 
-// openKernels opens two devices, on sockets with small buffers, and with short FPDUs at one end.
+// openKernels opens two kernel-transport devices. With narrow their sockets have small buffers. With short the second
+// device sends short FPDUs.
 func openKernels(t *testing.T, narrow, short bool) (devs []*core.Device) {
 	t.Helper()
 	for i := range 2 {
@@ -100,7 +101,7 @@ func narrowListen(at netip.AddrPort) (net.Listener, error) {
 	return l.Listen(context.Background(), "tcp", at.String())
 }
 
-// soon is eventually with a limit for a loaded machine.
+// soon is eventually with a limit ten times as long, for a loaded machine.
 func soon(ok func() bool) bool {
 	for range 10 {
 		if eventually(ok) {

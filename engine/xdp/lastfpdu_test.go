@@ -21,9 +21,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestKernelPeerEndsWithCutFPDU: a program on a kernel socket writes its last message in pieces and closes. The message
-// is its first or its second. However it is cut, a Send completes a receive, a Write changes memory, and the stream
-// ends without an error. A Terminate ends it with the peer's error.
+// TestKernelPeerEndsWithCutFPDU: a program on a kernel socket writes its last message in pieces and closes the socket.
+// The message is its first or its second. In whatever way it is cut, a Send completes a receive, a Write changes
+// memory, and the connection ends without an error. A Terminate ends the connection with the peer's error.
 //
 //req:rfc9293-3.10.7.4-7 rfc5044-A.4-1
 func TestKernelPeerEndsWithCutFPDU(t *testing.T) {
@@ -69,7 +69,7 @@ func TestKernelPeerEndsWithCutFPDU(t *testing.T) {
 	}
 }
 
-// kernelPeer connects kernel sockets of a host to a device.
+// kernelPeer connects kernel sockets of host to the listener l of dev.
 type kernelPeer struct {
 	t    *testing.T
 	host *topo.Host
@@ -77,7 +77,8 @@ type kernelPeer struct {
 	l    verbs.Listener
 }
 
-// end makes a connection whose peer ends it with a message: the first one or not, cut at the given places.
+// end makes a connection whose peer sends a message of the given kind, cut at the given offsets, and closes. If first
+// is false, the peer sends another message before it. end checks what the device received, and how the connection ends.
 func (p *kernelPeer) end(op rdmap.Opcode, first bool, message []byte, cuts ...int) {
 	t := p.t
 	t.Helper()
@@ -145,7 +146,7 @@ func (p *kernelPeer) end(op rdmap.Opcode, first bool, message []byte, cuts ...in
 	}
 }
 
-// dial connects a kernel socket to e.
+// dial connects a kernel socket to e, and starts MPA as initiator.
 func (p *kernelPeer) dial(e *verbstest.End) net.Conn {
 	t := p.t
 	t.Helper()

@@ -22,7 +22,7 @@ func underWrites(t *testing.T, disturb func(tn *topo.Net)) {
 	underWritesOf(t, nil, func(_ *xdp.Device, tn *topo.Net) { disturb(tn) })
 }
 
-// underWritesOf also passes the receiving device to disturb.
+// underWritesOf is underWrites, with devices that edit configures. It also passes the receiving device to disturb.
 func underWritesOf(t *testing.T, edit func(*xdp.Config), disturb func(to *xdp.Device,
 	tn *topo.Net)) {
 	t.Helper()
@@ -69,8 +69,8 @@ func TestLinkFlaps(t *testing.T) {
 	})
 }
 
-// TestNeighbourMoves changes the Ethernet address of the peer's interface: the kernel's table learns it, and the engine
-// must follow.
+// TestNeighbourMoves changes the peer's Ethernet address in the kernel's neighbour table: the engine must use the new
+// one.
 func TestNeighbourMoves(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)

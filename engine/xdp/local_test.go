@@ -16,7 +16,7 @@ import (
 	"xwarp/ring"
 )
 
-// reaches reports whether B's kernel gets a reply to a SYN.
+// reaches reports whether the kernel of B can connect to an address.
 func reaches(tn *topo.Net, at netip.AddrPort) bool {
 	return tn.B.Do(func() error {
 		c, err := net.DialTimeout("tcp", at.String(), 200*time.Millisecond)
@@ -36,8 +36,9 @@ func steering(t *testing.T, d *xdp.Device) bpf.Counts {
 	return s.Steering
 }
 
-// TestListenerOfAnyAddress: host A routes for 203.0.113.0/24. A wildcard listener serves A's own addresses on all
-// interfaces, including addresses added later. It must not respond for others, whose segments are left to the kernel.
+// TestListenerOfAnyAddress: host A gets packets to 203.0.113.0/24, as a router does. A listener for any address serves
+// A's own addresses on all interfaces, including addresses added later. It must not respond at other addresses: the
+// kernel gets their segments.
 func TestListenerOfAnyAddress(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, nil)
 	l, err := da.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
@@ -105,8 +106,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestQueueLosesSocket: a queue briefly has no socket during a transfer, as when the device redistributes its traffic.
-// The kernel must not respond for connections that it does not know. TCP retransmits what was dropped.
+// TestQueueLosesSocket: a queue briefly has no socket during a transfer. The kernel must not respond to segments of
+// connections that it does not know. TCP retransmits the dropped segments.
 func TestQueueLosesSocket(t *testing.T) {
 	var db *xdp.Device
 	var fd int
@@ -177,7 +178,7 @@ func TestServesAllQueues(t *testing.T) {
 	}
 }
 
-// TestTransportMode: the transport reports the mode of the sockets and the reason.
+// TestTransportMode: Device.Transport reports that the sockets copy frames, and why.
 func TestTransportMode(t *testing.T) {
 	da, _, _ := xdpPair(t, topo.Options{}, nil)
 	if got := da.Transport(); got.Copy != "copy" || got.NoZeroCopy == "" || got.Segments < 2 ||

@@ -23,7 +23,7 @@ import (
 // second is an address of host A on an interface other than eth0.
 const second = "198.51.100.1"
 
-// ownHost opens devices on eth0 of host A and on one more interface of it.
+// ownHost opens a device on eth0 of host A, and one on own0, another interface of A with the address second.
 func ownHost(t *testing.T, edit func(*xdp.Config)) (first, other *xdp.Device,
 	tn *topo.Net) {
 	t.Helper()
@@ -46,7 +46,7 @@ func ownHost(t *testing.T, edit func(*xdp.Config)) (first, other *xdp.Device,
 	return first, other, tn
 }
 
-// linkLocal returns the IPv6 address that the kernel gave an interface.
+// linkLocal adds a link-local IPv6 address to an interface and returns it.
 func linkLocal(t *testing.T, h *topo.Host, name string) (a netip.Addr) {
 	t.Helper()
 	l, err := h.Netlink().LinkByName(name)
@@ -62,13 +62,13 @@ func linkLocal(t *testing.T, h *topo.Host, name string) (a netip.Addr) {
 	return own
 }
 
-// TestOwnAddresses connects two ends on one host, on one device and on two, at each kind of local address, to listeners
-// on that address and on all. No packet may appear on a wire.
+// TestOwnAddresses connects two ends on one host, on one device and on two, at each kind of local address. Listeners
+// are on that address or on any address. The devices may not send a frame.
 func TestOwnAddresses(t *testing.T) {
 	first, other, tn := ownHost(t, nil)
 	for _, tc := range []struct {
 		name   string
-		listen string // empty: at
+		listen string // address of the listener; empty: at
 		at     netip.Addr
 	}{
 		{name: "IPv4", at: tn.A.Addr4.Addr()},
@@ -86,7 +86,7 @@ func TestOwnAddresses(t *testing.T) {
 			"one device": {first, first}, "two devices": {first, other},
 		} {
 			if tc.at.IsLinkLocalUnicast() && devs[1] == other {
-				continue // for that device it is an address on its link
+				continue // for the other device it is an address on own0
 			}
 			t.Run(tc.name+", "+name, func(t *testing.T) {
 				const size = 1 << 20
@@ -151,7 +151,7 @@ func connectAt(t *testing.T, a, b *verbstest.End, listen, dial netip.Addr) {
 	}
 }
 
-// TestOwnAddressKeepsTheContract: every verb behaves as to a remote host, including its errors.
+// TestOwnAddressKeepsTheContract: the errors of verbs on local connections are those of connections to remote hosts.
 func TestOwnAddressKeepsTheContract(t *testing.T) {
 	for _, at := range []string{"192.0.2.1", "::1"} {
 		t.Run(at, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestOwnAddressKeepsTheContract(t *testing.T) {
 	}
 }
 
-// TestOwnAddressSRQ: local connections and one of another host share a receive queue.
+// TestOwnAddressSRQ: local connections and a connection from another host share a receive queue.
 func TestOwnAddressSRQ(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	const size = 64
@@ -193,7 +193,8 @@ func TestOwnAddressSRQ(t *testing.T) {
 	}
 }
 
-// TestOwnAddressRefuses: there is no listener, or none for this host.
+// TestOwnAddressRefuses: connections to addresses of this host fail at once without a listener, if the consumer rejects
+// them, and if the device does not allow the peer's address. A byte stream to such an address fails too.
 func TestOwnAddressRefuses(t *testing.T) {
 	d, _, tn := ownHost(t, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -242,8 +243,8 @@ func TestOwnAddressRefuses(t *testing.T) {
 	}
 }
 
-// TestLocalListenerIsClosedToOthers: a peer that arrives through another interface than the device's finds no listener,
-// both while the device is open and after its program is detached.
+// TestLocalListenerIsClosedToOthers: the kernel socket of a listener does not serve other hosts: neither through
+// another interface than the device's, nor after the device's program is detached.
 func TestLocalListenerIsClosedToOthers(t *testing.T) {
 	first, other, tn := ownHost(t, nil)
 	l, err := other.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})

@@ -23,8 +23,8 @@ import (
 	"xwarp/ring"
 )
 
-// mapped returns a mapping of n bytes of a file, and a function that truncates the file so that nothing after keep can
-// be accessed.
+// mapped returns a mapping of a file of n bytes, and a function that truncates the file to keep bytes, so that the rest
+// of the mapping cannot be accessed.
 func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "region")
@@ -48,7 +48,7 @@ func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 	}
 }
 
-// failure returns the first failed completion of e, or nil if its connection ends without one.
+// failure returns the first failed completion of e. It fails the test if there is none in 20 s.
 func failure(e *verbstest.End) *verbs.Completion {
 	e.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -65,8 +65,9 @@ func failure(e *verbstest.End) *verbs.Completion {
 	}
 }
 
-// TestRegionLost truncates a registered file, and accesses the missing part by each operation. The region and the
-// connection that accessed it must end, with the right Terminate. Another connection of the same worker must continue.
+// TestRegionLost truncates a registered file, and accesses the missing part by each operation. The region becomes
+// invalid, and the connection of the operation must end with the right Terminate. Another connection of the device must
+// continue.
 //
 //req:rfc5040-4.8-1
 func TestRegionLost(t *testing.T) {
@@ -90,7 +91,7 @@ func TestRegionLost(t *testing.T) {
 				SGL: []verbs.SGE{mr.SGE(inside, 4096)}}); err != nil {
 				a.T.Fatal(err)
 			}
-			// When this Read has completed, the worker has also taken the receive posted above.
+			// When this Read has completed, the worker knows the receive that was posted before.
 			b.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{b.MR.SGE(0, 8)},
 				RemoteSTag: a.MR.STag()})
 			b.Wait()
@@ -105,7 +106,7 @@ func TestRegionLost(t *testing.T) {
 				&verbs.RecvWR{SGL: []verbs.SGE{a.MR.SGE(0, 200_000)}}); err != nil {
 				a.T.Fatal(err)
 			}
-			// When this Read has completed, the worker has also taken the receive posted above.
+			// When this Read has completed, the worker knows the receive that was posted before.
 			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 8)},
 				RemoteSTag: b.MR.STag()})
 			a.Wait()
@@ -147,7 +148,7 @@ func TestRegionLost(t *testing.T) {
 					if c := failure(b); c.ID != 7 || c.Status != rdmap.LocProtErr {
 						t.Errorf("completion: %+v, want IBV_WC_LOC_PROT_ERR of 7", c)
 					}
-				} else if name == "peer reads" || name == "peer adds" { // others may complete before they arrive
+				} else if name == "peer reads" || name == "peer adds" { // others may complete early
 					failure(a)
 				}
 				verbstest.Exercise(t, otherA, otherB)
@@ -162,7 +163,7 @@ func TestRegionLost(t *testing.T) {
 	}
 }
 
-// regionIsLost checks the state and errors at both ends of the connection.
+// regionIsLost checks that region mr of b is lost, and that the connection of a and b ended with the error for that.
 func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	t.Helper()
 	for _, e := range []*verbstest.End{a, b} {
@@ -189,10 +190,10 @@ func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	}
 }
 
-// unmarked is kernel transport without markers, so that data is lent to the kernel, not copied.
+// unmarked is the name of the kernel transport without markers, in which data is lent to the kernel and not copied.
 const unmarked = "kernel without markers"
 
-// pairOf returns two devices and the address of the second, where any port is free.
+// pairOf returns two devices, and the address of the second one with port 0, which means any free port.
 func pairOf(t *testing.T, transport string) (a, b *core.Device, at netip.AddrPort) {
 	t.Helper()
 	return pairWith(t, transport,
@@ -224,8 +225,8 @@ func pairWith(t *testing.T, transport string, o core.Options) (a, b *core.Device
 	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 0)
 }
 
-// TestRegionLostRepeated truncates the file while its bytes are in flight, on a lossy path. A retransmission that can
-// no longer be read must reset the connection, and no Read may complete with bytes that are not in the file.
+// TestRegionLostRepeated truncates a file while its bytes are in flight, on a lossy path. If bytes to retransmit can no
+// longer be read, the connection must be reset. No Read may complete with bytes that are not in the file.
 func TestRegionLostRepeated(t *testing.T) {
 	t.Parallel()
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
@@ -248,7 +249,7 @@ func TestRegionLostRepeated(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		go func() { // the reset may get lost as well
+		go func() { // ends the wait below if the reset is lost too
 			select {
 			case <-b.QP.Done():
 				time.AfterFunc(time.Second, cancel)

@@ -11,8 +11,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestRegionLostBetweenReads truncates a file between the sources of Reads whose responses share segments. The peer
-// must learn of it by the Terminate only: no Read completes, and no byte arrives, with content that is not in the file.
+// TestRegionLostBetweenReads truncates a file so that the sources of the first Reads remain and those of the later ones
+// are lost, although their responses share segments. The peer must get a Terminate. No Read may complete, and no byte
+// may arrive, with contents that are not in the file.
 func TestRegionLostBetweenReads(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	const reads, n = 14, 300

@@ -2,8 +2,7 @@ package xdp
 
 import "testing"
 
-// TestNotifierKeepsOrder: the notifications of a busy thread are delivered in order, none is lost between turns, and
-// stop waits for the rest.
+// TestNotifierKeepsOrder: notifications are delivered in order, none is lost, and stop delivers those that remain.
 func TestNotifierKeepsOrder(t *testing.T) {
 	var c notifier
 	if err := c.start(); err != nil {
@@ -20,7 +19,7 @@ func TestNotifierKeepsOrder(t *testing.T) {
 	}
 	for !c.flush() {
 	}
-	for n := range all / 2 { // without later notifications
+	for n := range all / 2 { // they must be delivered although no other notification follows
 		if got := <-delivered; got != n {
 			t.Fatalf("delivered %d, want %d", got, n)
 		}

@@ -19,8 +19,9 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestPortsInTimeWait connects repeatedly while the kernel has few free ports, and closes first. The kernel may assign
-// a port whose connection is still in TIME-WAIT; the engine must then use another.
+// TestPortsInTimeWait connects repeatedly while the kernel has few free ports, and closes each connection before its
+// peer does. The kernel may assign a port whose connection is still in TIME-WAIT. Then the engine must use another
+// port.
 func TestPortsInTimeWait(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPrivilegesRunOut: the error of a process without spare sockets and privileges says that only a new process can
-// continue.
+// TestPrivilegesRunOut: without a spare socket and without the privilege to create one, the error wraps ErrSpent and
+// the cause.
 func TestPrivilegesRunOut(t *testing.T) {
 	k := NewPrivileges(1)
 	defer k.Close()

@@ -58,7 +58,8 @@ func TestInfoWhileConnecting(t *testing.T) {
 	}
 }
 
-// TestReadDepth gives a connection a smaller read depth than its queue pair may have, and refuses a larger one.
+// TestReadDepth: SetReadDepth gives a connection smaller read depths than its queue pair allows, and refuses larger
+// ones.
 func TestReadDepth(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// onWorker is a consumer whose callback a test replaces.
+// onWorker provides a Config.Consumer, turn, which calls the function of the current run.
 type onWorker struct {
 	f atomic.Pointer[func(queue int) bool]
 }
@@ -26,7 +26,7 @@ func (o *onWorker) turn(queue int) bool {
 	return f != nil && (*f)(queue)
 }
 
-// run makes the callback call f until it reports that it is done, or an error.
+// run makes turn call f until f reports that it is done, or returns an error.
 func (o *onWorker) run(t *testing.T, f func(queue int) (done bool, err error)) {
 	t.Helper()
 	end := make(chan error, 1)
@@ -49,8 +49,9 @@ func (o *onWorker) run(t *testing.T, f func(queue int) (done bool, err error)) {
 	}
 }
 
-// TestPostOn posts from the consumer's callback with both methods, more than the queues hold: the requests must stay in
-// order, none may be lost, and ErrQueueFull must occur as with PostSend.
+// TestPostOn posts requests from Config.Consumer, in random order by PostSend and PostSendOn, and by PostRecv and
+// PostRecvOn. It posts more than the queues hold. The requests must stay in order, none may be lost, and a full send
+// queue must return ErrQueueFull.
 func TestPostOn(t *testing.T) {
 	var o onWorker
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) { c.Consumer = nil })
@@ -83,7 +84,7 @@ func TestPostOn(t *testing.T) {
 		case 0:
 			return a.QP.PostSend(&wr)
 		case 1:
-			return a.QP.(*core.QP).PostSendOn(queue+1, &wr) // without a connection: as PostSend
+			return a.QP.(*core.QP).PostSendOn(queue+1, &wr) // not the queue of the connection's worker: as PostSend
 		}
 		return a.QP.(*core.QP).PostSendOn(queue, &wr)
 	}
@@ -95,7 +96,7 @@ func TestPostOn(t *testing.T) {
 	})
 	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 
-	const sends, receives = 400, 60 // a burst waits for a delayed acknowledgement
+	const sends, receives = 400, 60 // not more, because each burst waits for a delayed acknowledgement
 	posted, full := uint64(0), 0
 	var sent, received uint64
 	next := uint64(2)
@@ -144,7 +145,7 @@ func TestPostOn(t *testing.T) {
 	}
 	o.run(t, func(int) (bool, error) { return received == receives, poll() })
 
-	// After the end, requests of both methods complete as flushed.
+	// After the end of the connection, requests posted with either method complete as flushed.
 	b.QP.Close()
 	<-a.QP.(*core.QP).Gone()
 	flushed, queued := 0, 0

@@ -25,8 +25,8 @@ func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	return d
 }
 
-// TestQueues opens connections on a device with two queues to a kernel, which sends on either queue: each connection
-// must end up on the worker of its queue.
+// TestQueues opens connections, in both directions, between a device with two queues and a kernel, which sends on
+// either queue. Both queues must receive frames, and frames on the queue of another worker must be handed over.
 func TestQueues(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

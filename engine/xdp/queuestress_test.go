@@ -13,9 +13,9 @@ import (
 	"xwarp/engine/testkit/stress"
 )
 
-// TestQueueStress opens and closes connections of a device with several queues in both directions. The peer's kernel
-// sends them on any queue, and queues are added meanwhile. Frames on the queue of another worker must be handed over,
-// and connections must move.
+// TestQueueStress opens and closes connections of a device with several queues, in both directions, while queues are
+// added. The peer's kernel sends the frames of a connection on any queue. Frames on the queue of another worker must be
+// handed over.
 func TestQueueStress(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -27,7 +27,7 @@ func TestQueueStress(t *testing.T) {
 	queues := func(n uint32) { // ethtool -L NAME rx N
 		t.Helper()
 		set := func() error { return ethtool.SetQueues(tn.B.Link.Name, n) }
-		if !eventually(func() bool { return tn.B.Do(set) == nil }) { // sockets disappear slowly
+		if !eventually(func() bool { return tn.B.Do(set) == nil }) { // closed sockets block it for a while
 			t.Errorf("the interface does not get %d queues", n)
 		}
 	}

@@ -21,7 +21,8 @@ import (
 	"xwarp/tcp"
 )
 
-// deaf closes without a reply to MPA Requests, by FIN or by RST.
+// deaf listens and closes each of len(rst) connections without a reply to its MPA Request: by RST if the element of rst
+// is true, otherwise by FIN. It returns the results of asked.
 func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 	return asked(t, len(rst), func(i int, c net.Conn) {
 		if rst[i] {
@@ -30,8 +31,8 @@ func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 	})
 }
 
-// asked receives n MPA Requests of 20 bytes and private data, and closes after answer. It sends the revision and the
-// flags of each.
+// asked listens and receives n MPA Requests on a connection each. It calls answer for each of them, then closes the
+// connection. The channel receives the revision and the flags of each Request.
 func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort, <-chan [2]byte) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,8 +59,8 @@ func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort,
 	return netip.MustParseAddrPort(l.Addr().String()), seen
 }
 
-// TestNoFallback: a peer that is silent until the start-up times out, and one whose consumer rejects every request,
-// have refused neither revision 2 nor markers. The next connection must request both again.
+// TestNoFallback: a peer that does not reply until the start-up times out, or that rejects every Request, has refused
+// neither revision 2 nor markers. The next connection must request both again.
 //
 //req:rfc6581-10-4
 func TestNoFallback(t *testing.T) {
@@ -101,8 +102,8 @@ func TestNoFallback(t *testing.T) {
 	}
 }
 
-// TestRejectIsFinal: a listener's consumer that rejects is called once, with and without markers. The log must not
-// report its rejection as a failure.
+// TestRejectIsFinal: if a listener's consumer rejects a connection, Dial does not try again, with and without markers:
+// the consumer is called once. The log must not report the rejection as a failure.
 func TestRejectIsFinal(t *testing.T) {
 	for name, noMarkers := range map[string]bool{"markers": false, "no markers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -152,8 +153,9 @@ func TestRejectIsFinal(t *testing.T) {
 	}
 }
 
-// TestDialTriesAgain: a peer refuses everything, by FIN or by RST. Each attempt requests less, and the error is that of
-// the last attempt. The next connection to the peer starts with the smallest request.
+// TestDialTriesAgain: a peer closes each connection after the MPA Request, by FIN or by RST. Each attempt of Dial
+// requests fewer features, and the error is that of the last attempt. The next connection to the peer starts with the
+// last request.
 //
 //req:rfc6581-10-4
 func TestDialTriesAgain(t *testing.T) {
@@ -205,8 +207,8 @@ func TestDialTriesAgain(t *testing.T) {
 	}
 }
 
-// TestDialMeetsClosingListener: a connection closed by the listener's end does not count as a refusal of revision 2. A
-// program that retries reaches the next listener.
+// TestDialMeetsClosingListener: with SingleAttempt and Patience, Dial repeats the same MPA Request after the peer has
+// closed the connection, as a listener that ends does. It does not take that for a refusal of revision 2.
 func TestDialMeetsClosingListener(t *testing.T) {
 	for _, rst := range []bool{false, true} {
 		d, err := sockets.Open(sockets.Config{})
@@ -228,7 +230,7 @@ func TestDialMeetsClosingListener(t *testing.T) {
 	}
 }
 
-// came returns the Request that arrived, or zeros.
+// came returns the revision and the flags of a Request that has arrived, or zeros if there is none.
 func came(seen <-chan [2]byte) (got [2]byte) {
 	select {
 	case got = <-seen:
@@ -271,7 +273,8 @@ func TestCloseWhileDialing(t *testing.T) {
 	}
 }
 
-// transports opens two devices on either transport, and returns an address on which the second one can listen.
+// transports returns, by the name of the transport, a function that opens two devices. It also returns an address at
+// which the second device can listen.
 func transports(t *testing.T) map[string]func() (a, b *core.Device, at netip.AddrPort) {
 	return map[string]func() (a, b *core.Device, at netip.AddrPort){
 		"kernel": func() (a, b *core.Device, at netip.AddrPort) {
@@ -299,7 +302,7 @@ func TestRefusedIsNoFallback(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
 			da, db, at := open()
-			if at.Port() == 0 { // a free one, at an address that no other test uses
+			if at.Port() == 0 { // take a free port, at an address that no other test uses
 				l, err := net.Listen("tcp", "127.71.74.1:0")
 				if err != nil {
 					t.Fatal(err)
@@ -337,7 +340,7 @@ func TestRefusedIsNoFallback(t *testing.T) {
 	}
 }
 
-// TestDialTwice dials again with a connected queue pair: that is refused, and the connection continues.
+// TestDialTwice dials with a queue pair that is connected: Dial must fail, and the connection must continue.
 func TestDialTwice(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {

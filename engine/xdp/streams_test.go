@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// pump writes data and half-closes, while it reads until the peer's FIN. It returns what it read.
+// pump writes data and sends FIN, while it reads until the peer's FIN. It returns the bytes that it read.
 func pump(c interface {
 	net.Conn
 	CloseWrite() error
@@ -47,7 +47,8 @@ func randomBytes(n int, seed uint64) []byte {
 	return b
 }
 
-// TestStreamWithKernel checks our TCP against the kernel's: both roles, both directions at once, half-close.
+// TestStreamWithKernel transfers data between the engine's TCP and the kernel's, in both roles, in both directions at
+// once, and with half-close.
 func TestStreamWithKernel(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -55,7 +56,7 @@ func TestStreamWithKernel(t *testing.T) {
 		name string
 		mtu  int
 		v6   bool
-		peer topo.Offloads // zero: all, as on a fresh veth
+		peer topo.Offloads // zero: all offloads are on, as on a new veth
 	}{{name: "ipv4", mtu: 1500}, {name: "ipv6", mtu: 1500, v6: true}, {name: "jumbo", mtu: 9000},
 		{name: "segments", mtu: 1500, peer: topo.Offloads{TSO: topo.Off}},
 		{name: "segments with checksums", mtu: 1500, peer: topo.NoOffloads}} {
@@ -171,7 +172,7 @@ func judge(t *testing.T, c *xdp.NetConn, up, down []byte, peer <-chan []byte) {
 	}
 }
 
-// TestStreamErrors: errors have the numbers and the values of socket errors.
+// TestStreamErrors: the errors of streams wrap the same errnos and values of Go as those of kernel sockets.
 func TestStreamErrors(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 9)
@@ -245,8 +246,8 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// TestStreamCloseBeforeAnswer closes a stream whose SYN got no reply: the connection must be gone at once, not after
-// its last SYN.
+// TestStreamCloseBeforeAnswer closes a stream whose SYN got no reply. The connection must end at once, not after the
+// last retransmission of the SYN.
 func TestStreamCloseBeforeAnswer(t *testing.T) {
 	dev, _, tn := xdpPair(t, topo.Options{}, nil)
 	nobody := tn.B.Addr4.Addr().Next().Next()

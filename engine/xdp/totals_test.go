@@ -26,7 +26,8 @@ func TestTotalsAreCounters(t *testing.T) {
 	}
 }
 
-// falling reads the totals of a device continuously, and returns the errors when it is stopped.
+// falling reads the totals of a device continuously until stop is called. stop returns an error if a total has fallen
+// or could not be read.
 func falling(d *core.Device) (stop func() error) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -72,8 +73,8 @@ var endings = map[string]func(t *testing.T, a, b *verbstest.End){
 	"reset by peer": func(_ *testing.T, _, b *verbstest.End) { b.QP.Close() },
 }
 
-// TestTotals ends connections in every way while the totals are read. The totals must match the wire to the byte, at
-// both ends, even after the devices were closed.
+// TestTotals ends connections in several ways while the totals are read. The totals of both ends must match to the
+// byte, also after the devices were closed.
 func TestTotals(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// rejectOne runs a listener whose consumer rejects one connection.
+// rejectOne dials from da to a listener of db whose consumer rejects the connection.
 func rejectOne(t *testing.T, da, db *core.Device, at netip.AddrPort) {
 	t.Helper()
 	l, err := db.Listen(at, verbs.ListenConfig{})
@@ -132,11 +133,12 @@ func rejectOne(t *testing.T, da, db *core.Device, at netip.AddrPort) {
 	}
 }
 
-// compareTotals compares the counters of two devices that are connected only to each other.
+// compareTotals compares the totals of two devices that have connections only with each other. written and read are the
+// numbers of bytes that da has written to db and read from db.
 func compareTotals(t *testing.T, da, db *core.Device, written, read uint64) {
 	t.Helper()
 	var a, b core.Totals
-	same := func() bool { // the last acknowledgements may be in flight
+	same := func() bool { // may become true late, because the last acknowledgements may be in flight
 		var errA, errB error
 		a, errA = da.Totals()
 		b, errB = db.Totals()

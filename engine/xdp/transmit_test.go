@@ -20,7 +20,7 @@ import (
 	"xwarp/ring/monitor"
 )
 
-// transmitCase is a link and the traffic of its two ends.
+// transmitCase describes a link and the devices at its two ends.
 type transmitCase struct {
 	name        string
 	mtu         int
@@ -43,8 +43,8 @@ func (p *lossyBlocks) SendBlock(b []byte, s ring.Shape) {
 	}
 }
 
-// transmits sends data by every verb over devices in one transmit mode, and closes them. Every arrived segment must
-// start with an FPDU and hold whole FPDUs. It returns the ports.
+// transmits transfers data by every verb over two devices with the same Config.Transmit, and closes them. Every segment
+// that arrives must start with an FPDU and hold whole FPDUs. It returns the ports that Config.Wrap got.
 func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.Port) {
 	t.Helper()
 	var mu sync.Mutex
@@ -86,8 +86,8 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	return ports
 }
 
-// TestTransmitGSO: both ends send blocks. A veth delivers them whole. If TSO of the sender is off,
-// or the program of the receiver is native, the kernel cuts them into the segments.
+// TestTransmitGSO: both ends send blocks. A veth delivers them whole. If the sender's TSO is off, or the receiver's
+// program is native, the kernel cuts them into segments.
 func TestTransmitGSO(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true}, {name: "markers", markers: true},
@@ -105,7 +105,7 @@ func TestTransmitGSO(t *testing.T) {
 			if tc.mode == bpf.ModeNative {
 				way = xdp.TransmitGSO
 			}
-			var received [2]ring.Stats // on all queues of a device: the kernel chooses one for each frame
+			var received [2]ring.Stats // sum over all queues of a device, because the kernel chooses one for each frame
 			for i, p := range tc.transmits(t, way) {
 				n := p.Stats()
 				of := &received[i/max(tc.queues, 1)]
@@ -133,7 +133,7 @@ func TestTransmitGSO(t *testing.T) {
 	}
 }
 
-// TestTransmitRefused: an unknown transmit mode fails, and the error names the known ones.
+// TestTransmitRefused: Open fails if Config.Transmit is unknown, and the error names the known values.
 func TestTransmitRefused(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -154,7 +154,8 @@ func TestTransmitRefused(t *testing.T) {
 	}
 }
 
-// TestTransmitAuto: a veth sends blocks. Its program is generic, so that blocks also arrive whole.
+// TestTransmitAuto: with TransmitAuto a veth sends blocks. Its program is generic by default, so that blocks also
+// arrive whole.
 func TestTransmitAuto(t *testing.T) {
 	for _, c := range []struct {
 		mode   bpf.Mode
@@ -173,7 +174,7 @@ func TestTransmitAuto(t *testing.T) {
 	}
 }
 
-// TestGROIsRestored: a device on a veth turns GRO on, for as long as it is open.
+// TestGROIsRestored: a device on a veth turns GRO on while it is open, and then restores the user's setting.
 func TestGROIsRestored(t *testing.T) {
 	a, _, net := xdpPair(t, topo.Options{OffloadsB: topo.Offloads{GRO: topo.On}}, nil)
 	gro := func(h *topo.Host) (on uint32) {

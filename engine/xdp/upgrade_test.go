@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestDelayedStartup exchanges streaming-mode messages first, as in figure 9 of RFC 5044, and starts MPA after the last
-// of them.
+// TestDelayedStartup exchanges messages in streaming mode, as in figure 9 of RFC 5044, and starts MPA after the last
+// one.
 //
 //req:rfc5044-7.1-1 rfc5044-7.1.4-1
 func TestDelayedStartup(t *testing.T) {

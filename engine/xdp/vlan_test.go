@@ -27,12 +27,12 @@ import (
 	"xwarp/ring"
 )
 
-// vlanNet is a pair of hosts with VLANs. This kernel has none: a macvlan of eth0 named eth0.100 has the addresses,
-// routes and neighbours of VLAN 100, and the engine is told that it is one.
+// vlanNet is a pair of hosts with VLANs. The kernel under test may lack VLAN devices. So a macvlan of eth0 called
+// eth0.100 has the addresses, routes and neighbours of VLAN 100, and SetTrunkOf makes the engine treat it as the VLAN.
 type vlanNet struct {
 	*topo.Net
 	t *testing.T
-	k map[*topo.Host]*xdp.Privileges
+	k map[*topo.Host]*xdp.Privileges // for all devices of a host
 }
 
 func newVLANNet(t *testing.T, o topo.Options, ids ...int) *vlanNet {
@@ -72,7 +72,7 @@ func newVLANNet(t *testing.T, o topo.Options, ids ...int) *vlanNet {
 	return v
 }
 
-// addr is the address of a host in a VLAN.
+// addr returns the address of a host in a VLAN.
 func (v *vlanNet) addr(h *topo.Host, id int, v6 bool) netip.Addr {
 	last := byte(1)
 	if h == v.B {
@@ -136,7 +136,7 @@ func (v *vlanNet) open(h *topo.Host, name string, edit func(*xdp.Config)) *xdp.D
 	return d
 }
 
-// sameVLAN is a port that fails the test when it receives a frame of another VLAN than its own.
+// sameVLAN is a port that fails the test if it receives a frame of another VLAN than id. It counts received frames.
 type sameVLAN struct {
 	ring.Port
 	t      *testing.T
@@ -155,8 +155,9 @@ func (p *sameVLAN) Recv(batch []ring.Packet) int {
 	return n
 }
 
-// TestVLANs: devices of an interface and of its VLANs share program, sockets and threads, and each gets its own frames
-// only, in both IP versions. Each can be closed at any time. The last one restores the interface.
+// TestVLANs: devices on an interface and on its VLANs share the program, the sockets and the threads, and each receives
+// only its own frames, in both IP versions. A device can be closed while others are open. Closing the last one restores
+// the interface.
 func TestVLANs(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		for _, way := range []xdp.Transmit{xdp.TransmitXDP, xdp.TransmitGSO} {
@@ -249,8 +250,8 @@ func testVLANs(t *testing.T, queues int, way xdp.Transmit) {
 	}
 }
 
-// TestVLANRefused: settings of shared sockets must be equal, and an interface is opened once. The devices that are open
-// are not affected.
+// TestVLANRefused: Open fails if a setting of the shared sockets differs, or if another device has the interface open.
+// Open devices are not affected.
 func TestVLANRefused(t *testing.T) {
 	v := newVLANNet(t, topo.Options{}, 100)
 	d := v.open(v.A, "eth0", nil)
@@ -278,7 +279,8 @@ func TestVLANRefused(t *testing.T) {
 	v.open(v.A, "eth0.100", nil)
 }
 
-// TestVLANGone: a removed VLAN ends its own device only, and is opened again. A removed parent ends all devices.
+// TestVLANGone: the removal of a VLAN ends only the device of that VLAN. After the last device has ended, the program
+// is detached, and the parent interface can be opened.
 func TestVLANGone(t *testing.T) {
 	v := newVLANNet(t, topo.Options{}, 100, 101)
 	remove := func(name string) {
