@@ -29,7 +29,7 @@ func (m Mode) String() string {
 // MarshalText returns the name of m, for flags and files.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText sets m to the mode with the given name, as MarshalText returns it.
 func (m *Mode) UnmarshalText(text []byte) error {
 	for *m = ModeAuto; *m <= ModeZeroCopy; *m++ {
 		if m.String() == string(text) {
@@ -47,7 +47,7 @@ type Config struct {
 	RxFrames uint32 // chunks for reception, 0: DefaultRxFrames
 	TxSlots  uint32 // transmit slots, 0: DefaultTxSlots
 	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; see SlotFor, and Info.TxRoom for its bytes
-	MaxFrags uint32 // maximum chunks of a received packet; longer ones are dropped; 0: MaxFrags, or RxFrames if fewer
+	MaxFrags uint32 // maximum chunks of a received packet; longer ones are dropped; 0: MaxFrags, at most RxFrames
 
 	// Ring sizes are powers of two; 0: the smallest size for all frames that may be in the ring.
 	FillSize, RxSize, TxSize, CompSize uint32
@@ -58,8 +58,8 @@ type Config struct {
 
 	Mode       Mode
 	HugePages  bool   // use 2 MiB pages for the UMEM, or ordinary pages if there are none; see Info
-	KickBudget uint32 // packets per transmit system call, 0: DefaultKickBudget
-	Kicks      uint32 // transmit system calls per Flush, 0: DefaultKicks
+	KickBudget uint32 // maximum packets per transmit system call, 0: DefaultKickBudget
+	Kicks      uint32 // maximum transmit system calls per Flush, 0: DefaultKicks
 	// NewSocket, if set, returns an unbound AF_XDP socket, such as one created while the process was privileged: see
 	// [NewSocket].
 	NewSocket   func() (fd int, err error)
@@ -72,7 +72,7 @@ func SlotFor(n int) uint32 { return max(1, uint32((n+ChunkSize-1)/ChunkSize)) }
 // Frames returns the number of chunks of the UMEM.
 func (c *Config) Frames() uint32 { return c.RxFrames + c.TxSlots*c.TxSlot }
 
-// withDefaults returns c with zero fields replaced by defaults, or the first error in it.
+// withDefaults returns c with zero fields replaced by defaults. It fails if a field is invalid.
 func (c Config) withDefaults() (Config, error) {
 	if err := c.complete(); err != nil {
 		return c, fmt.Errorf("ring: config: %w", err)

@@ -68,8 +68,8 @@ func fold(h uint32) uint32 {
 	return h ^ h>>8
 }
 
-// flowOf returns the addresses of an IP packet, combined, and its ports, or the SPI of ESP; both in the byte order of
-// the host, as the kernel reads them.
+// flowOf returns the combination of the addresses of the IP packet b, and its ports, or the SPI of ESP. Both are in the
+// byte order of the host, as the kernel reads them. ok is false if b is not an IP packet.
 func flowOf(kind uint16, b []byte) (addrs, ports uint32, ok bool) {
 	proto, transport := byte(0), 0
 	switch {
@@ -89,7 +89,7 @@ func flowOf(kind uint16, b []byte) (addrs, ports uint32, ok bool) {
 	return addrs, ports, true
 }
 
-// words combines the 32-bit words of b.
+// words returns the exclusive or of the 32-bit words of b.
 func words(b []byte) (x uint32) {
 	for ; len(b) >= 4; b = b[4:] {
 		x ^= binary.NativeEndian.Uint32(b)

@@ -46,7 +46,7 @@ const (
 	idle = time.Millisecond
 )
 
-// ErrBusy is returned if there are already MaxCaptures.
+// ErrBusy is returned by Start if MaxCaptures captures already run.
 var ErrBusy = fmt.Errorf("%d captures are already running on this device", MaxCaptures)
 
 // Capture gets frames of a Hub until Stop. Next and Stop belong to one goroutine.
