@@ -93,7 +93,8 @@ func TestFragmentsOfOthers(t *testing.T) {
 	}
 }
 
-// TestFragmentIdentity: every part of the identity counts, and nothing else (RFC 791 3.2, RFC 8200 4.5).
+// TestFragmentIdentity: a later fragment belongs to the datagram of a first one if all fields of the identity are equal
+// (RFC 791 3.2, RFC 8200 4.5). Other fields do not matter.
 func TestFragmentIdentity(t *testing.T) {
 	b := newBench(t, true)
 	b.expect(pieces4(1, listenPort, 32)[0], Listener)

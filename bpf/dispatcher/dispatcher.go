@@ -284,7 +284,7 @@ func attachHint(err error) error {
 	return err
 }
 
-// swapHint adds the next step to an error of swap.
+// swapHint adds to an error of swap what the user can do.
 func (s *State) swapHint(err error, members []Member) error {
 	err = fmt.Errorf("bpf: replace the dispatcher of %s: %w", s.nic, err)
 	if errors.Is(err, unix.EBUSY) {
