@@ -252,7 +252,7 @@ func (l *ecnLab) sysctl(t *testing.T, name string, value int) {
 // connect makes a connection with the program in the machine.
 func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*xdp.NetConn,
 	*vm.Process, error) {
-	cfg := xdp.StreamConfig{TCP: &xdp.TCPConfig{ECN: tcp.ECNAccurate}}
+	cfg := xdp.StreamConfig{TCP: &xdp.TCPConfig{Config: tcp.Config{ECN: tcp.ECNAccurate}}}
 	start := func(role string, at netip.AddrPort) (*vm.Process, error) {
 		return l.vm.Spawn(fmt.Sprintf("%s/kernelpeer %s %v %d", vm.SharePath, role, at, ecnBytes))
 	}
