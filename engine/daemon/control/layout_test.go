@@ -29,7 +29,6 @@ func TestLayoutHeader(t *testing.T) {
 	}{
 		{"VERSION", Version},
 		{"HEADER_LEN", headerLen},
-		{"MAX_REQUEST", MaxRequest},
 		{"MAX_FILES", MaxFiles},
 		{"KIND_REQUEST", uint64(KindRequest)},
 		{"KIND_REPLY", uint64(KindReply)},
@@ -42,8 +41,6 @@ func TestLayoutHeader(t *testing.T) {
 		{"MAX_SGE", rdmap.MaxSGE},
 		{"MAX_INLINE", rdmap.MaxInline},
 		{"QPN_BITS", rendezvous.QPNBits},
-		{"MAX_IRD", rdmap.MaxIRD},
-		{"MAX_ORD", rdmap.MaxORD},
 		{"ACCESS_LOCAL_WRITE", uint64(ddp.LocalWrite)},
 		{"ACCESS_REMOTE_READ", uint64(ddp.RemoteRead)},
 		{"ACCESS_REMOTE_WRITE", uint64(ddp.RemoteWrite)},
