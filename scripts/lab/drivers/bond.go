@@ -6,54 +6,38 @@ import (
 	"strings"
 	"time"
 
-	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
 	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/trial"
 )
-
-// bondDevice has both cards of a host.
-const bondDevice = "bond0"
 
 const secondNIC = "eth1"
 
 // withBond runs f on a rig whose hosts have a bond of both cards. Afterwards the cards must have no program.
-func withBond(r *rig, options string, f func() (string, error)) (text string, err error) {
-	for n, h := range []string{hostA, hostB} {
-		mac := []string{macA2, macB2}[n]
-		if err := r.do(fmt.Sprintf(`modprobe bonding max_bonds=0
-if ! ip -n %[1]s link show eth1 >/dev/null 2>&1; then
-	dev=$(grep -lx %[2]s /sys/class/net/*/address | cut -d/ -f5)
-	ip link set $dev netns %[1]s
-	ip -n %[1]s link set dev $dev name eth1
+func withBond(r *rig, options string, f func() (string, error)) (string, error) {
+	const create = `modprobe bonding max_bonds=0
+if ! $ip link show eth1 >/dev/null 2>&1; then
+	dev=$(grep -lx %s$((n + 2)) /sys/class/net/*/address | cut -d/ -f5)
+	ip link set $dev netns $host
+	$ip link set dev $dev name eth1
 fi
-ip netns exec %[1]s ethtool -L eth1 combined 1 || true
+$run ethtool -L eth1 combined 1 || true
 for m in eth0 eth1; do # 802.3ad needs a speed, and virtio-net has none
-	ip netns exec %[1]s ethtool -s $m speed 1000 duplex full || true
+	$run ethtool -s $m speed 1000 duplex full || true
 done
-ip -n %[1]s link add bond0 type bond %[3]s
-ip -n %[1]s addr flush dev eth0
+$ip link add bond0 type bond %s
+$ip addr flush dev eth0
 for m in eth0 eth1; do
-	ip -n %[1]s link set $m down
-	ip -n %[1]s link set $m master bond0
+	$ip link set $m down
+	$ip link set $m master bond0
 done
-ip -n %[1]s addr add 192.0.2.%[4]d/24 dev bond0
-ip netns exec %[1]s sysctl -q net.ipv6.conf.bond0.accept_dad=0
-ip -n %[1]s addr add %[5]s%[4]d/64 dev bond0
-ip -n %[1]s link set bond0 mtu 1500 up`, h, mac, options, n+1, addr6)); err != nil {
-			return "", fmt.Errorf("making a bond: %w", err)
-		}
-		defer func() {
-			err = errors.Join(err, r.do(fmt.Sprintf("ip='ip -n %s' n=%d\n", h, n+1)+
-				"$ip link del bond0\nfor m in eth0 eth1; do $ip link show $m | grep -q prog/xdp && exit 1; done\n"+
-				"$ip link set eth1 down\n"+address))
-		}()
-	}
-	r.dev = bondDevice
-	defer func() { r.dev = nic }()
-	if err := r.reachable(); err != nil {
-		return "", err
-	}
-	return f()
+$ip addr add 192.0.2.$n/24 dev bond0
+$run sysctl -q net.ipv6.conf.bond0.accept_dad=0
+$ip addr add %s$n/64 dev bond0
+$ip link set bond0 mtu 1500 up`
+	const remove = "$ip link del bond0\nfor m in eth0 eth1; do $ip link show $m | grep -q prog/xdp && exit 1; done\n" +
+		"$ip link set eth1 down\n" + address
+	return r.onDevice("bond0", fmt.Sprintf(create, mac, options, addr6), remove, f)
 }
 
 // The bonds of the trials.
@@ -81,13 +65,9 @@ func bondBW(options string) func(*rig, string) (string, error) {
 			}
 			onBond = append(onBond, rate)
 		}
-		card, bond := median(onCard), median(onBond)
-		return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f", bond, card, bond/card), nil
+		return ratio(onBond, onCard), nil
 	}
 }
-
-// failovers is the number of times that a link fails during one copy.
-const failovers = 20
 
 // slowBond is a cable on which a copy of slowBondSize MiB takes more than four minutes, and so outlasts all events. Its
 // queue is short, so that it is empty before a member returns.
@@ -95,158 +75,141 @@ var slowBond = impair.Config{Rate: 1e6, Queue: 20 << 10}
 
 const slowBondSize = 32
 
-// bondFailovers copies over one connection while the links of a bond fail in turn, and compares the data.
+// bondFailovers copies over one connection while the links of a bond fail in turn.
 func bondFailovers(options string) func(*rig, string) (string, error) {
-	return func(r *rig, mode string) (string, error) {
-		return withBond(r, options, func() (string, error) {
-			return r.duringBondCopy(mode, r.failOver)
-		})
-	}
-}
-
-// failOver makes the links of a bond fail in turn.
-func (r *rig) failOver() error {
-	for i := range failovers {
-		link := []string{nic, secondNIC}[i%2]
-		if err := r.onBoth("ip link set " + link + " down"); err != nil {
-			return err
-		}
-		time.Sleep(700 * time.Millisecond)
-		if err := r.onBoth("ip link set " + link + " up"); err != nil {
-			return err
-		}
-		time.Sleep(700 * time.Millisecond)
-	}
-	return nil
-}
-
-// bondFio runs fio through an xwarpd on each host while the links of their bond fail in turn. The receiver verifies
-// each block.
-func bondFio(r *rig, mode string) (string, error) {
-	return withBond(r, activeBackup, func() (text string, err error) {
-		defer r.healBond()
-		for _, h := range []string{hostA, hostB} {
-			d, failure := r.startDaemon(h, mode, 0)
-			if failure != nil {
-				return "", failure
-			}
-			defer func() { err = errors.Join(err, d.terminate()) }()
-		}
-		job := func(host, flags string) string {
-			return in(host, fmt.Sprintf("env XWARP_SOCKET=%s%s %s run -- fio --name=x "+
-				"--ioengine=rdma --port=7501 --size=%dm --bs=64k --verify=crc32c %s",
-				daemonSocket, host, xwarp, slowBondSize, flags))
-		}
-		p, err := r.spawn(job(hostB, "--rw=read --iodepth=16 --verb=recv --verify_fatal=1"),
-			"Starting")
-		if err != nil {
-			return "", err
-		}
-		c := &copying{server: &server{r: r, p: p}}
-		err = r.do(fmt.Sprintf("for i in $(seq 60); do %s resource show listener --socket %s | "+
-			"grep -q 7501 && exit 0; sleep 1; done; exit 1", xwarp, daemonSocket+hostB))
-		if err == nil {
-			err = errors.Join(r.cable.mistreat(slowBond), r.spare.mistreat(slowBond))
-		}
-		if err == nil {
-			err = c.begin(func() (output.Moved, error) {
-				_, err := r.runScript(job(hostA, "--hostname="+addrB+
-					" --rw=write --iodepth=4 --verb=send --do_verify=0"), patience)
-				return output.Moved{}, err
-			}, r.cable, r.spare)
-		}
-		if err == nil {
-			text, err = r.outlast(c, r.failOver)
-		}
-		if err != nil {
-			return "", errors.Join(err, p.Kill())
-		}
-		return "every block verified, " + text, r.checkEnd(p)
-	})
+	return duringBondCopy(options, (*rig).failOver)
 }
 
 // bondMembers copies over one connection while members leave the bond and come back.
 func bondMembers(options string) func(*rig, string) (string, error) {
-	return func(r *rig, mode string) (string, error) {
-		return withBond(r, options, func() (string, error) {
-			return r.duringBondCopy(mode, func() error {
-				for i := range 4 {
-					link := []string{nic, secondNIC}[i%2]
-					if err := r.onBoth("ip link set " + link + " nomaster"); err != nil {
-						return err
-					}
-					time.Sleep(2 * time.Second)
-					if err := r.onBoth("ip link set " + link + " master bond0"); err != nil {
-						return err
-					}
-					time.Sleep(3 * time.Second)
-				}
-				return nil
-			})
-		})
+	return duringBondCopy(options, func(r *rig) error {
+		return r.cycleMembers(4, "nomaster", 2*time.Second, "master bond0", 3*time.Second)
+	})
+}
+
+// failOver makes the links of a bond fail in turn.
+func (r *rig) failOver() error {
+	const pause = 700 * time.Millisecond
+	return r.cycleMembers(20, "down", pause, "up", pause)
+}
+
+// cycleMembers takes the members of a bond away in turn and gives them back, a number of times.
+func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string,
+	isBack time.Duration) error {
+	for i := range n {
+		link := "ip link set " + []string{nic, secondNIC}[i%2] + " "
+		if err := r.onBoth(link + away); err != nil {
+			return err
+		}
+		time.Sleep(isAway)
+		if err := r.onBoth(link + back); err != nil {
+			return err
+		}
+		time.Sleep(isBack)
 	}
+	return nil
 }
 
 // bondModes copies over one connection while the bond gets other modes, also one that xwarp does not know, for which it
 // must leave its members.
 func bondModes(r *rig, mode string) (string, error) {
-	return withBond(r, activeBackup, func() (string, error) {
-		return r.duringBondCopy(mode, func() error {
-			for _, other := range []string{"balance-xor", "balance-rr", "active-backup"} {
-				if err := r.onBoth(fmt.Sprintf(`sh -e -c '
+	return duringBondCopy(activeBackup, func(r *rig) error {
+		for _, other := range []string{"balance-xor", "balance-rr", "active-backup"} {
+			if err := r.onBoth(fmt.Sprintf(`sh -e -c '
 for m in eth0 eth1; do ip link set $m nomaster; done
 ip link set bond0 down
 ip link set bond0 type bond mode %s
 for m in eth0 eth1; do ip link set $m master bond0; done
 ip link set bond0 up'`, other)); err != nil {
-					return err
-				}
-				time.Sleep(5 * time.Second)
+				return err
 			}
-			return nil
+			time.Sleep(5 * time.Second)
+		}
+		return nil
+	})(r, mode)
+}
+
+// duringBondCopy runs f during one copy over a bond of slow cables, and compares the data afterwards.
+func duringBondCopy(options string, f func(*rig) error) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (string, error) {
+		return withBond(r, options, func() (text string, err error) {
+			defer r.heal()
+			if err := r.MakePayload(slowBondSize); err != nil {
+				return "", err
+			}
+			defer func() { err = errors.Join(err, r.MakePayload(r.size)) }()
+			c, err := r.slowCopy(mode, slowBond)
+			if err != nil {
+				return "", err
+			}
+			defer func() { err = errors.Join(err, r.Interrupt(c.Process)) }()
+			if text, err = r.outlast(c, f); err != nil {
+				return "", err
+			}
+			if _, err := r.copyFrom(mode); err != nil {
+				return "", fmt.Errorf("the copy back: %w", err)
+			}
+			return fmt.Sprintf("%s %s, one connection, in %.0f s, %s", c.how.XDPMode, c.how.Copy,
+				c.moved.Seconds, text), nil
 		})
+	}
+}
+
+// bondFio runs fio through an xwarpd on each host while the links of their bond fail in turn. The receiver verifies
+// each block.
+func bondFio(r *rig, mode string) (string, error) {
+	job := func(host, flags string) string {
+		return in(host, fmt.Sprintf("env XWARP_SOCKET=%s %s run -- fio --name=x "+
+			"--ioengine=rdma --port=7501 --size=%dm --bs=64k --verify=crc32c %s",
+			trial.Socket(host), xwarp, slowBondSize, flags))
+	}
+	transfer := func() (text string, err error) {
+		defer r.heal()
+		p, err := r.Background(job(hostB, "--rw=read --iodepth=16 --verb=recv --verify_fatal=1"),
+			"Starting")
+		if err != nil {
+			return "", err
+		}
+		c := &copying{}
+		err = r.Do(fmt.Sprintf("for i in $(seq 60); do %s resource show listener --socket %s | "+
+			"grep -q 7501 && exit 0; sleep 1; done; exit 1", xwarp, trial.Socket(hostB)))
+		if err == nil {
+			err = r.mistreat(slowBond)
+		}
+		if err == nil {
+			err = c.begin(r, func() (output.Moved, error) {
+				return output.Moved{}, r.Do(job(hostA, "--hostname="+addrB+
+					" --rw=write --iodepth=4 --verb=send --do_verify=0"))
+			})
+		}
+		if err == nil {
+			text, err = r.outlast(c, (*rig).failOver)
+		}
+		if err != nil {
+			return "", errors.Join(err, p.Kill())
+		}
+		return "every block verified, " + text, r.CheckEnd(p)
+	}
+	return withBond(r, activeBackup, func() (string, error) {
+		return r.withDaemons(mode, "", transfer)
 	})
 }
 
-// duringBondCopy runs f during one copy over slow cables, and compares the data afterwards.
-func (r *rig) duringBondCopy(mode string, f func() error) (text string, err error) {
-	defer r.healBond()
-	if err := r.fill(slowBondSize); err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, r.fill(r.size)) }()
-	c, err := r.slowCopy(mode, slowBond, r.cable, r.spare)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, c.terminate()) }()
-	if text, err = r.outlast(c, f); err != nil {
-		return "", err
-	}
-	if _, err := r.copyFrom(mode); err != nil {
-		return "", fmt.Errorf("the copy back: %w", err)
-	}
-	return fmt.Sprintf("%s %s, one connection, in %.0f s, %s", c.how.XDPMode, c.how.Copy,
-		c.moved.Seconds, text), nil
-}
-
-func (r *rig) healBond() error { return errors.Join(r.cable.heal(), r.spare.heal()) }
-
 // outlast runs f during a copy, which must outlast f, then heals the cables and waits for the end. The result has the
 // number of resets that the hosts' kernels sent meanwhile.
-func (r *rig) outlast(c *copying, f func() error) (text string, err error) {
+func (r *rig) outlast(c *copying, f func(*rig) error) (text string, err error) {
 	before, err := r.kernelResets()
 	if err != nil {
 		return "", err
 	}
-	failure := f()
+	failure := f(r)
 	select {
 	case <-c.done:
 		failure = errors.Join(errors.New("the copy ended before the last event"), failure)
 	default:
 	}
-	healed := r.healBond()
-	_, err = c.wait()
+	healed := r.heal()
+	err = c.wait()
 	after, counted := r.kernelResets()
 	text = fmt.Sprintf("%d and %d resets of the kernels held", after[0]-before[0],
 		after[1]-before[1])
@@ -258,8 +221,8 @@ func (r *rig) outlast(c *copying, f func() error) (text string, err error) {
 
 // kernelResets returns the number of TCP resets that each host's kernel has sent.
 func (r *rig) kernelResets() (n [2]int, err error) {
-	for i, h := range []string{hostA, hostB} {
-		out, err := r.runScript(in(h, "nstat -asz TcpOutRsts"), patience)
+	for i, h := range hosts {
+		out, err := r.Script(in(h, "nstat -asz TcpOutRsts"))
 		if err != nil {
 			return n, err
 		}
@@ -275,17 +238,13 @@ func (r *rig) kernelResets() (n [2]int, err error) {
 func bondSpreads(options string) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
 		return withBond(r, options, func() (string, error) {
-			count := func() [2]uint64 {
-				return [2]uint64{r.cable.relay.Counters(relay.AToB).Out,
-					r.spare.relay.Counters(relay.AToB).Out}
-			}
-			before := count()
+			first, second := r.sentBy()
 			rate, err := r.writeBandwidth(mode, "-q 16 -D 3")
 			if err != nil {
 				return "", err
 			}
-			after := count()
-			n := [2]float64{float64(after[0] - before[0]), float64(after[1] - before[1])}
+			after, after2 := r.sentBy()
+			n := [2]float64{float64(after - first), float64(after2 - second)}
 			share := 100 * n[0] / max(n[0]+n[1], 1)
 			if share < 10 || share > 90 {
 				return "", fmt.Errorf("the members sent %.0f and %.0f frames", n[0], n[1])
@@ -298,18 +257,15 @@ func bondSpreads(options string) func(*rig, string) (string, error) {
 
 // bondVLAN copies over a VLAN of a bond.
 func bondVLAN(r *rig, mode string) (string, error) {
+	const create = `modprobe 8021q
+$ip link add link bond0 name vlan5 type vlan id 5
+$ip addr add 198.51.100.$n/24 dev vlan5
+$ip link set vlan5 up`
 	return withBond(r, activeBackup, func() (string, error) {
-		for n, h := range []string{hostA, hostB} {
-			if err := r.do(fmt.Sprintf(`modprobe 8021q
-ip -n %[1]s link add link bond0 name vlan5 type vlan id 5
-ip -n %[1]s addr add 198.51.100.%[2]d/24 dev vlan5
-ip -n %[1]s link set vlan5 up`, h, n+1)); err != nil {
-				return "", err
-			}
-		}
-		r.dev, r.addr = "vlan5", vlanAddr
-		defer func() { r.addr = addrB }()
-		return r.transfer(mode)
+		return r.onDevice("vlan5", create, "$ip link del vlan5", func() (string, error) {
+			r.addr = vlanAddr
+			return r.transfer(mode)
+		})
 	})
 }
 
@@ -321,8 +277,7 @@ func bondRefusals(r *rig, _ string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text := p.Output()
-		return text, (&server{r: r, p: p}).terminate()
+		return p.Output(), r.Interrupt(p)
 	}
 	_, err := withBond(r, "mode balance-rr miimon 50", func() (string, error) {
 		out, err := serve(`"listening"`)
@@ -335,7 +290,7 @@ func bondRefusals(r *rig, _ string) (string, error) {
 		return "", err
 	}
 	_, err = withBond(r, activeBackup, func() (string, error) {
-		err := r.do(in(hostB, "sh -c 'ip link set eth0 nomaster; ip link set eth1 nomaster'"))
+		err := r.Do(in(hostB, "sh -c 'ip link set eth0 nomaster; ip link set eth1 nomaster'"))
 		if err != nil {
 			return "", err
 		}

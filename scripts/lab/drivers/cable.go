@@ -49,9 +49,6 @@ func (c *cable) mistreat(cfg impair.Config) error {
 	return errors.Join(c.relay.Set(relay.AToB, cfg), c.relay.Set(relay.BToA, cfg))
 }
 
-// heal removes the impairments.
-func (c *cable) heal() error { return c.mistreat(impair.Config{}) }
-
 func (c *cable) close() error {
 	var errs []error
 	if c.relay != nil {

@@ -1,37 +1,32 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
-	"xwarp/scripts/lab/output"
 	"xwarp/scripts/lab/vm"
 )
 
-const (
-	daemon       = vm.SharePath + "/xwarpd"
-	daemonSocket = "/run/xwarpd-" // with a host's name behind it
-)
+// startDaemon starts an xwarpd that has the rig's device on a host. more are lines of the
+// interface's table, and what follows it.
+func (r *rig) startDaemon(host, mode, more string) (*vm.Process, error) {
+	p, err := r.StartDaemon(host, r.dev, fmt.Sprintf("ring_mode = %q\n%s", mode, more))
+	return p, refusal(err)
+}
 
-// startDaemon starts an xwarpd that has the rig's device on a host, with rxFrames chunks for reception. Zero means the
-// engine's choice. more are lines of the interface's table.
-func (r *rig) startDaemon(host, mode string, rxFrames int, more ...string) (*server, error) {
-	file := "/run/xwarpd-" + host + ".toml"
-	if err := r.do(fmt.Sprintf(`cat >%s <<-END
-	[daemon]
-	socket = "%s"
-	[[interface]]
-	name = "%s"
-	ring_mode = "%s"
-	rx_frames = %d
-	%s
-	END`, file, daemonSocket+host, r.dev, mode, rxFrames, strings.Join(more, "\n"))); err != nil {
-		return nil, err
+// withDaemons runs f while each host has an xwarpd, which transfers go through.
+func (r *rig) withDaemons(mode, more string, f func() (string, error)) (text string, err error) {
+	for _, h := range hosts {
+		d, failure := r.startDaemon(h, mode, more)
+		if failure != nil {
+			return "", failure
+		}
+		defer func() { err = errors.Join(err, r.Interrupt(d)) }()
 	}
-	p, err := r.spawn(in(host, daemon+" -config "+file), "listening on the operator socket")
-	return &server{r: r, p: p}, err
+	r.daemons = true
+	defer func() { r.daemons = false }()
+	return f()
 }
 
 // few is fewer chunks than the cards' own rings take: the fill ring runs empty all the time.
@@ -40,49 +35,33 @@ const few = 128
 // badDescriptor is the text of dropped for descriptors of chunks that the kernel does not own.
 const badDescriptor = "rx bad descriptor"
 
-// throughDaemons transfers through an xwarpd on each host and returns their drops.
+// throughDaemons transfers through an xwarpd on each host, with rxFrames chunks for reception, and returns their drops.
+// Zero means the engine's choice.
 func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
-	return func(r *rig, mode string) (text string, err error) {
-		for _, h := range []string{hostA, hostB} {
-			d, failure := r.startDaemon(h, mode, rxFrames)
-			if failure != nil {
-				return "", failure
+	return func(r *rig, mode string) (string, error) {
+		chunks := fmt.Sprintf("rx_frames = %d", rxFrames)
+		return r.withDaemons(mode, chunks, func() (string, error) {
+			text, err := r.transfer(mode)
+			dropped, failure := r.dropped()
+			if err == nil && strings.Contains(dropped, badDescriptor) {
+				err = errors.New("the driver delivered chunks twice")
 			}
-			defer func() { err = errors.Join(err, d.terminate()) }()
-		}
-		r.daemons = true
-		defer func() { r.daemons = false }()
-		text, err = r.transfer(mode)
-		dropped, failure := r.dropped(hostA, hostB)
-		if err == nil && strings.Contains(dropped, badDescriptor) {
-			err = errors.New("the driver delivered chunks twice")
-		}
-		if err != nil {
-			return "", fmt.Errorf("%w%s", err, dropped)
-		}
-		return text + dropped, failure
+			if err != nil {
+				return "", fmt.Errorf("%w%s", err, dropped)
+			}
+			return text + dropped, failure
+		})
 	}
 }
 
 // dropped returns the frames that the hosts' daemons dropped, by cause.
-func (r *rig) dropped(hosts ...string) (text string, err error) {
+func (r *rig) dropped() (text string, err error) {
 	for _, h := range hosts {
-		out, err := r.runScript(in(h, xwarp+" status --json --socket "+daemonSocket+h), patience)
+		devices, err := r.Status(h)
 		if err != nil {
 			return "", err
 		}
-		var v struct {
-			Devices []struct {
-				Dropped []struct {
-					Cause  string
-					Frames int
-				}
-			}
-		}
-		if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Devices) != 1 {
-			return "", fmt.Errorf("xwarp status printed %q: %w", output.LastLine(out), err)
-		}
-		for _, d := range v.Devices[0].Dropped {
+		for _, d := range devices[0].Dropped {
 			text += fmt.Sprintf(", %s %d on %s", strings.ReplaceAll(d.Cause, "_", " "), d.Frames, h)
 		}
 	}

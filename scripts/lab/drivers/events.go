@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
 	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/trial"
 )
 
 // event is something that happens to the cards during a copy.
@@ -30,28 +30,24 @@ var events = []event{
 	{what: "machine stands still for 10 s", do: standStill},
 }
 
-// underWay is how many frames prove that a copy moves data.
-const underWay = 200
-
 // slow is a cable on which the payload takes some seconds.
 var slow = impair.Config{Rate: 4e6}
 
 // during triggers an event during a copy, which must still end in order, and then compares the data.
 func during(e event) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
-		defer r.cable.heal()
-		c, err := r.slowCopy(mode, slow, r.cable)
+		defer r.heal()
+		c, err := r.slowCopy(mode, slow)
 		if err != nil {
 			return "", err
 		}
-		defer func() { err = errors.Join(err, c.terminate(), r.after(e)) }()
+		defer func() { err = errors.Join(err, r.Interrupt(c.Process), r.after(e)) }()
 		refused := e.do(r)
 		bypassed := r.bypassed()
-		took, err := c.wait()
-		if err != nil {
+		if err := c.wait(); err != nil {
 			return "", errors.Join(refused, bypassed, err)
 		}
-		if err := r.cable.heal(); err != nil {
+		if err := r.heal(); err != nil {
 			return "", err
 		}
 		if _, err := r.copyFrom(mode); err != nil {
@@ -60,7 +56,7 @@ func during(e event) func(*rig, string) (string, error) {
 		if refused != nil {
 			return "", fmt.Errorf("%w: %w; the transfer goes on", errNotOffered, refused)
 		}
-		return fmt.Sprintf("%s, in %.0f s", mode, took.Seconds), nil
+		return fmt.Sprintf("%s, in %.0f s", mode, c.moved.Seconds), nil
 	}
 }
 
@@ -73,17 +69,17 @@ func (r *rig) bypassed() error {
 		return nil
 	}
 	seen := func(host string) (string, error) {
-		return r.runScript(in(host, "ethtool -S "+nic)+" | grep '"+r.kind.xdpPackets+"'", patience)
+		return r.Script(in(host, "ethtool -S "+nic) + " | grep '" + r.kind.xdpPackets + "'")
 	}
 	var errs []error
 	var before [2]string
-	for i, h := range []string{hostA, hostB} {
+	for i, h := range hosts {
 		var err error
 		before[i], err = seen(h)
 		errs = append(errs, err)
 	}
 	errs = append(errs, r.reachable()) // both receive something
-	for i, h := range []string{hostA, hostB} {
+	for i, h := range hosts {
 		after, err := seen(h)
 		if err == nil && after == before[i] {
 			err = fmt.Errorf("%w on %s: ethtool -S %s: %s stands still", errBypassed, h, nic,
@@ -105,58 +101,52 @@ func (r *rig) after(e event) error {
 // copying is a copy that moves data, and its server.
 type copying struct {
 	*server
-	done  chan struct{} // closed when the copy has ended; before what follows
+	done  chan struct{} // closed at its end, when the other fields are set
 	moved output.Moved
 	err   error
 }
 
-// wait waits for the end of the copy.
-func (c *copying) wait() (output.Moved, error) {
+func (c *copying) wait() error {
 	<-c.done
-	return c.moved, c.err
+	return c.err
 }
 
-// slowCopy impairs cables, starts a copy to a server of its own, and returns once data moves.
-func (r *rig) slowCopy(mode string, damage impair.Config, cables ...*cable) (*copying, error) {
-	for _, c := range cables {
-		if err := c.mistreat(damage); err != nil {
-			return nil, err
-		}
+// slowCopy impairs the cables, starts a copy to a server of its own, and returns once data moves.
+func (r *rig) slowCopy(mode string, damage impair.Config) (*copying, error) {
+	if err := r.mistreat(damage); err != nil {
+		return nil, err
 	}
 	s, err := r.startServer(mode)
 	if err != nil {
 		return nil, r.expect(mode, 1500, err)
 	}
 	c := &copying{server: s}
-	err = c.begin(func() (output.Moved, error) { return r.copyTo(mode) }, cables...)
+	err = c.begin(r, func() (output.Moved, error) { return r.copyTo(mode) })
 	if err != nil {
-		return nil, errors.Join(err, s.terminate())
+		return nil, errors.Join(err, r.Interrupt(s.Process))
 	}
 	return c, nil
 }
 
-// begin starts a copy, and returns once data moves over the cables.
-func (c *copying) begin(run func() (output.Moved, error), cables ...*cable) error {
-	frames := func() (n uint64) {
-		for _, c := range cables {
-			n += c.relay.Counters(relay.AToB).Out
-		}
-		return n
-	}
+// underWay is how many frames prove that a copy moves data.
+const underWay = 200
+
+// begin starts a copy, and returns once data moves.
+func (c *copying) begin(r *rig, run func() (output.Moved, error)) error {
+	sent := func() uint64 { first, second := r.sentBy(); return first + second }
 	c.done = make(chan struct{})
-	before := frames()
+	before := sent()
 	go func() {
 		defer close(c.done)
 		c.moved, c.err = run()
 	}()
-	for end := time.Now().Add(patience); frames() < before+underWay; {
+	for late := time.After(trial.Patience); sent() < before+underWay; {
 		select {
 		case <-c.done:
 			return fmt.Errorf("the copy ended before anything happened: %w", c.err)
-		case <-time.After(50 * time.Millisecond):
-		}
-		if time.Now().After(end) {
+		case <-late:
 			return errors.New("the copy does not begin")
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	return nil
@@ -164,7 +154,7 @@ func (c *copying) begin(run func() (output.Moved, error), cables ...*cable) erro
 
 func linkDown(host string) func(*rig) error {
 	return func(r *rig) error {
-		return r.do(fmt.Sprintf("ip -n %[1]s link set %[2]s down\nsleep 2\nip -n %[1]s link set "+
+		return r.Do(fmt.Sprintf("ip -n %[1]s link set %[2]s down\nsleep 2\nip -n %[1]s link set "+
 			"%[2]s up", host, nic))
 	}
 }
@@ -192,38 +182,38 @@ func setMTUs(mtu int) func(*rig) error {
 
 // interrupts moves the cards' interrupts to the other processor.
 func interrupts(r *rig) error {
-	return r.do(`
+	return r.Do(`
 for irq in $(grep -E 'virtio|eth|igb|vmxnet3' /proc/interrupts | cut -d: -f1); do
 	for cpu in 2 1 2; do echo $cpu >/proc/irq/$irq/smp_affinity 2>/dev/null || true; sleep 0.2; done
 done`)
 }
 
 // standStill stops the whole machine, as a suspend or a migration does: its clock jumps.
-func standStill(r *rig) error { return r.m.Pause(10 * time.Second) }
+func standStill(r *rig) error { return r.Pause(10 * time.Second) }
 
 // rebind unbinds the receiver's card from its driver during a copy and binds it again. The copy must fail with an error
 // that says so; later commands must work.
 func rebind(r *rig, mode string) (string, error) {
-	defer r.cable.heal()
-	c, err := r.slowCopy(mode, slow, r.cable)
+	defer r.heal()
+	c, err := r.slowCopy(mode, slow)
 	if err != nil {
 		return "", err
 	}
-	device, err := r.runScript("cat "+deviceFile+hostB, patience)
+	device, err := r.Script("cat " + deviceFile + hostB)
 	if err != nil {
 		return "", err
 	}
 	device = strings.TrimSpace(device)
 	begin := time.Now()
-	if err := r.do("driver=$(readlink -f /sys/bus/*/devices/" + device +
+	if err := r.Do("driver=$(readlink -f /sys/bus/*/devices/" + device +
 		"/driver)\necho $driver >/tmp/driver\necho " + device +
 		" >$driver/unbind"); err != nil {
 		return "", err
 	}
-	_, failure := c.wait()
+	failure := c.wait()
 	noticed := time.Since(begin)
-	ended := c.terminate()
-	if err := r.do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
+	ended := r.Interrupt(c.Process)
+	if err := r.Do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
 		return "", err
 	}
 	if err := errors.Join(r.plug(hostB), r.setMTU(1500)); err != nil {
@@ -235,7 +225,7 @@ func rebind(r *rig, mode string) (string, error) {
 	if ended == nil || !strings.Contains(ended.Error(), "is gone") {
 		return "", fmt.Errorf("the server did not miss its card: %v", ended)
 	}
-	if err := r.cable.heal(); err != nil {
+	if err := r.heal(); err != nil {
 		return "", err
 	}
 	if _, err := r.transfer(mode); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"syscall"
 
 	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/trial"
 )
 
 // pollRounds is the number of measurements with and without busy polling, which alternate.
@@ -43,59 +43,41 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
+// ratio compares the medians of two lists of rates in MiB/s.
+func ratio(of, to []float64) string {
+	x, y := median(of), median(to)
+	return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f", x, y, x/y)
+}
+
 // framesPerSecond writes from host A to B through daemons, and returns the frames that both received for each second
 // of the emulator's processor time, and the busy polling state in the status of B.
 func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state string, err error) {
-	for _, h := range []string{hostA, hostB} {
-		d, failure := r.startDaemon(h, mode, 0, fmt.Sprintf("poll_nic = %v", poll))
-		if failure != nil {
-			return 0, "", failure
-		}
-		defer func() { err = errors.Join(err, d.terminate()) }()
-	}
-	r.daemons = true
-	defer func() { r.daemons = false }()
-	before, err := r.m.ProcessorTime()
-	if err != nil {
-		return 0, "", err
-	}
-	if _, err := r.writeBandwidth(mode, "-q 2 -n 64"); err != nil {
-		return 0, "", err
-	}
-	after, err := r.m.ProcessorTime()
-	if err != nil {
-		return 0, "", err
-	}
-	frames := uint64(0)
-	for _, h := range []string{hostA, hostB} {
-		n, s, err := r.receivedBy(h)
+	_, err = r.withDaemons(mode, fmt.Sprintf("poll_nic = %v", poll), func() (string, error) {
+		before, err := r.ProcessorTime()
 		if err != nil {
-			return 0, "", err
+			return "", err
 		}
-		frames, state = frames+n, s
-	}
-	rate = float64(frames) / (after - before).Seconds()
-	fmt.Fprintf(r.log, "-- poll_nic = %v: %d frames in %v of processor time: %.0f a second\n", poll,
-		frames, after-before, rate)
-	return rate, state, nil
-}
-
-// receivedBy returns the frames that the daemon of a host received, and its busy polling state.
-func (r *rig) receivedBy(host string) (frames uint64, state string, err error) {
-	out, err := r.runScript(in(host, xwarp+" status --json --socket "+daemonSocket+host), patience)
-	if err != nil {
-		return 0, "", err
-	}
-	var v struct {
-		Devices []struct {
-			Frames   uint64 `json:"rx_frames"`
-			BusyPoll string `json:"busy_poll"`
+		if _, err := r.writeBandwidth(mode, "-q 2 -n 64"); err != nil {
+			return "", err
 		}
-	}
-	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Devices) != 1 {
-		return 0, "", fmt.Errorf("xwarp status printed %q: %w", output.LastLine(out), err)
-	}
-	return v.Devices[0].Frames, v.Devices[0].BusyPoll, nil
+		after, err := r.ProcessorTime()
+		if err != nil {
+			return "", err
+		}
+		frames := uint64(0)
+		for _, h := range hosts {
+			devices, err := r.Status(h)
+			if err != nil {
+				return "", err
+			}
+			frames, state = frames+devices[0].Frames, devices[0].BusyPoll
+		}
+		rate = float64(frames) / (after - before).Seconds()
+		fmt.Fprintf(r.Log, "-- poll_nic = %v: %d frames in %v of processor time: %.0f a second\n",
+			poll, frames, after-before, rate)
+		return "", nil
+	})
+	return rate, state, err
 }
 
 // deferred is the text of xwarp doctor while a worker polls.
@@ -103,24 +85,24 @@ const deferred = "defers its interrupt"
 
 // killPolling kills the daemon of host B with SIGKILL while it polls. The interrupt must not stay deferred.
 func (r *rig) killPolling(mode string) error {
-	d, err := r.startDaemon(hostB, mode, 0, "poll_nic = true")
+	d, err := r.startDaemon(hostB, mode, "poll_nic = true")
 	if err != nil {
 		return err
 	}
 	look := in(hostB, xwarp+" doctor --only busy-poll --interface "+nic+" --json")
-	out, err := r.runScript(look, patience)
+	out, err := r.Script(look)
 	if err != nil || !strings.Contains(out, deferred) {
 		return errors.Join(fmt.Errorf("a daemon polls, and xwarp doctor prints %q: %w",
-			output.LastLine(out), err), d.terminate())
+			output.LastLine(out), err), r.Interrupt(d))
 	}
-	if err := d.p.Signal(syscall.SIGKILL); err != nil {
+	if err := d.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	if _, err := d.p.Wait(patience); err != nil {
+	if _, err := d.Wait(trial.Patience); err != nil {
 		return err
 	}
-	out, err = r.runScript("for i in $(seq 50); do "+look+" >/tmp/look || true; grep -q '"+deferred+
-		"' /tmp/look || break; sleep 0.1; done; cat /tmp/look", patience)
+	out, err = r.Script("for i in $(seq 50); do " + look + " >/tmp/look || true; grep -q '" +
+		deferred + "' /tmp/look || break; sleep 0.1; done; cat /tmp/look")
 	if err != nil || strings.Contains(out, deferred) || !strings.Contains(out, "NAPI") {
 		return fmt.Errorf("5 s after SIGKILL of a daemon that polled xwarp doctor prints %q: %w",
 			output.LastLine(out), err)

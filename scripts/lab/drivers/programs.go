@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"xwarp/scripts/lab/output"
-	"xwarp/scripts/lab/vm"
+	"xwarp/scripts/lab/trial"
 )
 
 // pair runs a server on host B that ends with its client, and the client on host A, and returns what the
@@ -15,24 +15,8 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := r.runScript(in(hostA, xwarp+" "+client), patience)
-	if err != nil {
-		err = refusal(out, err)
-	}
-	return out, errors.Join(err, r.checkEnd(p))
-}
-
-// checkEnd waits for a server to end, which should happen soon.
-func (r *rig) checkEnd(p *vm.Process) error {
-	code, err := p.Wait(patience)
-	fmt.Fprintf(r.log, "server: %s[%d]\n", p.Output(), code)
-	if err != nil {
-		return errors.Join(err, p.Kill())
-	}
-	if code != 0 {
-		return errors.New("server: " + output.LastLine(p.Output()))
-	}
-	return nil
+	out, err := r.Script(in(hostA, xwarp+" "+client))
+	return out, errors.Join(refusal(err), r.CheckEnd(p))
 }
 
 // sendLatency pings by Send.
@@ -78,11 +62,11 @@ func soak(r *rig, mode string) (string, error) {
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
-	if err := r.cable.mistreat(badCable); err != nil {
+	if err := r.mistreat(badCable); err != nil {
 		return "", err
 	}
-	defer r.cable.heal()
-	out, err := r.runScript(in(hostA, fmt.Sprintf(`sh -e -c '
+	defer r.heal()
+	out, err := r.VM.Script(r.Log, in(hostA, fmt.Sprintf(`sh -e -c '
 end=$(( $(date +%%s) + %d )); n=0
 while [ $(date +%%s) -lt $end ]; do
 	n=$(( n + 1 ))
@@ -92,8 +76,8 @@ while [ $(date +%%s) -lt $end ]; do
 	cmp /tmp/part /tmp/back
 done
 echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, r.remote("part"), r.device(hostA, mode))),
-		r.soak+patience)
-	if err = errors.Join(err, s.terminate()); err != nil {
+		r.soak+trial.Patience)
+	if err = errors.Join(err, r.Interrupt(s.Process)); err != nil {
 		return "", err
 	}
 	return output.LastLine(out) + " copies there and back", nil

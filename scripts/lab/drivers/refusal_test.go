@@ -14,11 +14,11 @@ import (
 // The engine's message about a missing mode is distinguished from every other error.
 func TestRefusal(t *testing.T) {
 	const refused = "xwarp serve: xdp device eth0: queue 0: ring: eth0 queue 0: operation not supported: the driver has no zero-copy mode (ring mode auto copies instead)\n"
-	err := refusal("some line\n"+refused, nil)
+	err := refusal(errors.New("some line\n" + refused))
 	if !errors.Is(err, errNotOffered) || !strings.HasSuffix(err.Error(), "not offered: operation not supported: the driver has no zero-copy mode") {
 		t.Errorf("a refusal is %v", err)
 	}
-	if err := refusal("xwarp cp: connection refused", nil); errors.Is(err, errNotOffered) {
+	if err := refusal(errors.New("xwarp cp: connection refused")); errors.Is(err, errNotOffered) {
 		t.Errorf("a failure is %v", err)
 	}
 }

@@ -30,16 +30,15 @@ func shares(r *rig, mode string) (text string, err error) {
 		return "", errors.Join(err, p.Kill())
 	}
 	client := in(hostA, xwarp+" "+flags+r.device(hostA, mode)+" --json "+addrB)
-	_, err = r.runScript(client+" & client=$!\n"+
-		"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
-		">>/tmp/queues; sleep 0.3; done\nwait $client", patience)
+	_, err = r.Script(client + " & client=$!\n" +
+		"while kill -0 $client 2>/dev/null; do " + in(hostB, "ethtool -S "+nic) +
+		">>/tmp/queues; sleep 0.3; done\nwait $client")
 	if err != nil {
-		for _, h := range []string{hostA, hostB} { // for the log
-			r.runScript(in(h, "ethtool -S "+nic)+"\ngrep -E 'CPU|"+nic+"' /proc/interrupts",
-				patience)
+		for _, h := range hosts { // for the log
+			r.Script(in(h, "ethtool -S "+nic) + "\ngrep -E 'CPU|" + nic + "' /proc/interrupts")
 		}
 	}
-	if err = errors.Join(err, r.checkEnd(p)); err != nil {
+	if err = errors.Join(err, r.CheckEnd(p)); err != nil {
 		return "", err
 	}
 	after, err := r.received("cat /tmp/queues; rm /tmp/queues")
@@ -70,7 +69,7 @@ var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_(?:xdp_)?pack
 
 // received counts the packets of each receive queue in the output of ethtool -S, which may be repeated.
 func (r *rig) received(command string) (map[int]int, error) {
-	out, err := r.runScript(command, patience)
+	out, err := r.Script(command)
 	if err != nil {
 		return nil, err
 	}

@@ -5,50 +5,42 @@ import (
 	"fmt"
 )
 
-// stacked is a device on top of the cards.
-type stacked struct {
-	what string
-	dev  string
-	make string // a script for one host: $n is its number, $ip its ip command
-	undo string
+// onDevice runs f on a rig whose hosts have a device of a name on top of their cards, which f uses. The scripts are for
+// one host: $host is its name, $n its number, $ip its ip command, $run runs a command in its namespace.
+func (r *rig) onDevice(name, create, remove string, f func() (string, error)) (text string,
+	err error) {
+	for n, h := range hosts {
+		vars := fmt.Sprintf("n=%d host=%[2]s ip='ip -n %[2]s' run='ip netns exec %[2]s'\n", n+1, h)
+		if err := r.Do(vars + create); err != nil {
+			return "", fmt.Errorf("making %s: %w", name, err)
+		}
+		defer func() { err = errors.Join(err, r.Do(vars+remove)) }()
+	}
+	if err := r.reachable(); err != nil {
+		return "", err
+	}
+	r.dev = name
+	defer func() { r.dev, r.addr = nic, addrB }()
+	return f()
 }
 
-var onTop = []stacked{
-	{
-		what: "bridge", dev: "br0",
-		make: "$ip addr flush dev eth0\n$ip link add br0 type bridge\n$ip link set eth0 master " +
-			"br0\n$ip link set eth0 up",
-		undo: "$ip link set eth0 nomaster\n$ip link del br0\n" + address,
-	},
-}
-
+// address gives the card its addresses again.
 const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$ip addr add " +
 	addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
 
-// on runs transfers over a device on top of the cards, in whatever mode it has.
-func on(s stacked) func(*rig, string) (string, error) {
-	return func(r *rig, _ string) (text string, err error) {
-		for n, h := range []string{hostA, hostB} {
-			script := fmt.Sprintf("ip='ip -n %s' n=%d\n", h, n+1)
-			if err := r.do(script + s.make); err != nil {
-				return "", fmt.Errorf("making the %s: %w", s.what, err)
-			}
-			defer func() { err = errors.Join(err, r.do(script+s.undo)) }()
-			if err := r.do(script + fmt.Sprintf("$ip addr flush dev eth0\n$ip addr add "+
-				"192.0.2.$n/24 dev %[1]s\n$ip link set %[1]s up", s.dev)); err != nil {
+// bridge transfers over a bridge of the cards, in whatever mode it has.
+func bridge(r *rig, _ string) (string, error) {
+	const create = `$ip addr flush dev eth0
+$ip link add br0 type bridge
+$ip link set eth0 master br0
+$ip link set eth0 up
+$ip addr add 192.0.2.$n/24 dev br0
+$ip link set br0 up`
+	return r.onDevice("br0", create, "$ip link set eth0 nomaster\n$ip link del br0\n"+address,
+		func() (string, error) {
+			if _, err := r.Fix("br0"); err != nil { // GRO below, above all
 				return "", err
 			}
-		}
-		if err := r.reachable(); err != nil {
-			return "", err
-		}
-		for _, h := range []string{hostA, hostB} { // GRO below, above all
-			if _, err := r.fixHost(h, s.dev); err != nil {
-				return "", err
-			}
-		}
-		r.dev = s.dev
-		defer func() { r.dev = nic }()
-		return r.transfer("auto")
-	}
+			return r.transfer("auto")
+		})
 }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 
 	"xwarp/scripts/lab/output"
 	"xwarp/scripts/lab/table"
+	"xwarp/scripts/lab/trial"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -17,8 +17,7 @@ var errNotOffered = table.ErrNotOffered
 
 // server is an xwarp serve on host B.
 type server struct {
-	r   *rig
-	p   *vm.Process
+	*vm.Process
 	how struct { // of the first line of xwarp serve --json
 		XDPMode string `json:"xdp_mode"`
 		Copy    string
@@ -27,15 +26,15 @@ type server struct {
 
 // startServer starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
 func (r *rig) startServer(mode string) (*server, error) {
-	if err := r.do("rm -rf " + served + "; mkdir " + served); err != nil {
+	if err := r.Do(trial.MakeServed); err != nil {
 		return nil, err
 	}
-	p, err := r.background(hostB, "serve "+served+" --listen "+r.addr+" --json"+
+	p, err := r.background(hostB, "serve "+trial.Served+" --listen "+r.addr+" --json"+
 		r.device(hostB, mode), `"listening"`)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{r: r, p: p}
+	s := &server{Process: p}
 	line, _, _ := strings.Cut(p.Output()[strings.Index(p.Output(), "{"):], "\n")
 	return s, json.Unmarshal([]byte(line), &s.how)
 }
@@ -44,56 +43,32 @@ func (r *rig) startServer(mode string) (*server, error) {
 func (r *rig) device(host, mode string) string {
 	if r.daemons {
 		return fmt.Sprintf(" --interface %s --transport daemon --socket %s ", r.dev,
-			daemonSocket+host)
+			trial.Socket(host))
 	}
 	return fmt.Sprintf(" --interface %s --ring-mode %s ", r.dev, mode)
 }
 
 // background starts a command of xwarp that prints something when it is ready.
 func (r *rig) background(host, command, ready string) (*vm.Process, error) {
-	return r.spawn(in(host, xwarp+" "+command), ready)
+	p, err := r.Background(in(host, xwarp+" "+command), ready)
+	return p, refusal(err)
 }
 
-func (r *rig) spawn(command, ready string) (*vm.Process, error) {
-	fmt.Fprintf(r.log, "$ %s &\n", command)
-	p, err := r.m.Spawn("exec " + command)
-	if err != nil {
-		return nil, err
+// refusal distinguishes the engine's message about a mode that the driver lacks from other errors.
+func refusal(err error) error {
+	if err == nil {
+		return nil
 	}
-	if err := p.WaitOutput(ready, patience); err != nil {
-		fmt.Fprintln(r.log, p.Output())
-		p.Kill()
-		return nil, refusal(p.Output(), err)
-	}
-	return p, nil
-}
-
-// refusal distinguishes the engine's message about a mode that the driver lacks from other output.
-func refusal(out string, err error) error {
-	last := output.LastLine(out)
-	if before, _, ok := strings.Cut(last, " (ring mode auto copies instead)"); ok {
-		const where = "queue 0: "
-		if i := strings.LastIndex(before, where); i >= 0 {
-			before = before[i+len(where):]
-		}
-		return fmt.Errorf("%w: %s", errNotOffered, before)
-	}
-	if err != nil && err.Error() == last {
+	before, _, ok := strings.Cut(output.LastLine(err.Error()), " (ring mode auto copies instead)")
+	if !ok {
 		return err
 	}
-	return errors.Join(errors.New(last), err)
-}
-
-// terminate ends the server in order and returns its errors.
-func (s *server) terminate() error {
-	if err := s.p.Signal(syscall.SIGINT); err != nil {
-		return err
+	const where = "queue 0: "
+	if i := strings.LastIndex(before, where); i >= 0 {
+		before = before[i+len(where):]
 	}
-	return s.r.checkEnd(s.p)
+	return fmt.Errorf("%w: %s", errNotOffered, before)
 }
-
-// payload is the file that transfers move, served is the directory of the server.
-const payload, served = "/tmp/payload", "/tmp/served"
 
 // unhurried is the timeout flag for an emulation that shares its processors with other work.
 const unhurried = " --timeout 2m"
@@ -123,9 +98,9 @@ func (r *rig) copyFrom(mode string) (output.Moved, error) {
 }
 
 func (r *rig) client(command string) (m output.Moved, err error) {
-	out, err := r.runScript(command, patience)
+	out, err := r.Script(command)
 	if err != nil {
-		return m, refusal(out, err)
+		return m, refusal(err)
 	}
 	return m, output.JSON(out, &m)
 }
@@ -141,7 +116,7 @@ func (r *rig) transfer(mode string) (string, error) {
 	if err == nil {
 		from, err = r.copyFrom(mode)
 	}
-	if err = errors.Join(err, s.terminate()); err != nil {
+	if err = errors.Join(err, r.Interrupt(s.Process)); err != nil {
 		return "", err
 	}
 	if mode != "auto" && s.how.Copy != mode {

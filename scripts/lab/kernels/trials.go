@@ -10,24 +10,22 @@ import (
 	"syscall"
 
 	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/trial"
 	"xwarp/scripts/lab/vm"
 )
 
 // trials are the rows of the table, in the order in which they run.
-var trials = []struct {
-	what string
-	run  func(*machine) (string, error)
-}{
-	{"doctor --fix", doctor},
-	{"tests of the eBPF program", tests("bpf.test")},
-	{"tests of the AF_XDP rings", tests("ring.test")},
-	{"demo: loss, reordering, duplicates, corruption", demo("--loss 0.02 --reorder 0.05 " +
-		"--duplicate 0.01 --corrupt 0.001")},
-	{"demo: MTU 9000, IPv6", demo("--mtu 9000 --ipv6")},
-	{"ways of transmit on veth (doctor --measure)", transmit},
-	{"cp there / back between two xwarpd on veth", daemons},
-	{"cp there / back on virtio-net, the other end Linux " + release(), virtio},
-	{"cp there / back over the kernel's sockets", sockets},
+var trials = []trial.Trial[*machine]{
+	{What: "doctor --fix", Run: doctor},
+	{What: "tests of the eBPF program", Run: tests("bpf.test")},
+	{What: "tests of the AF_XDP rings", Run: tests("ring.test")},
+	{What: "demo: loss, reordering, duplicates, corruption",
+		Run: demo("--loss 0.02 --reorder 0.05 --duplicate 0.01 --corrupt 0.001")},
+	{What: "demo: MTU 9000, IPv6", Run: demo("--mtu 9000 --ipv6")},
+	{What: "ways of transmit on veth (doctor --measure)", Run: transmit},
+	{What: "cp there / back between two xwarpd on veth", Run: daemons},
+	{What: "cp there / back on virtio-net, the other end Linux " + release(), Run: virtio},
+	{What: "cp there / back over the kernel's sockets", Run: sockets},
 }
 
 // release is the kernel of this computer, which is the machines' peer.
@@ -44,20 +42,8 @@ func release() string {
 	return b.String()
 }
 
-// doctor runs doctor --fix on both hosts; after it no check may fail.
-func doctor(m *machine) (text string, err error) {
-	for _, h := range []string{hostA, hostB} {
-		out, err := m.runScript(in(h, xwarp+" doctor --fix --interface eth0 --json --state "+
-			"/var/lib/xwarp-doctor/"+h+".json || true"))
-		if err != nil {
-			return "", err
-		}
-		if text, err = output.Doctor(out); err != nil {
-			return "", err
-		}
-	}
-	return text, nil
-}
+// doctor runs doctor --fix on both hosts.
+func doctor(m *machine) (string, error) { return m.Fix(trial.NIC) }
 
 // tooOld matches a message that names the kernel that xwarp needs.
 var tooOld = regexp.MustCompile(`.*\b` + regexp.QuoteMeta(floor) + `\b.*`)
@@ -67,7 +53,7 @@ var testLine = regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): (\S+)`)
 // tests runs a package's own tests in the machine.
 func tests(binary string) func(*machine) (string, error) {
 	return func(m *machine) (string, error) {
-		out, err := m.runScript("cd /tmp && " + vm.SharePath + "/" + binary +
+		out, err := m.Script("cd /tmp && " + vm.SharePath + "/" + binary +
 			" -test.v -test.timeout 9m")
 		passed, skipped, failed := 0, []string(nil), []string(nil)
 		for _, l := range testLine.FindAllStringSubmatch(out, -1) {
@@ -96,7 +82,7 @@ func tests(binary string) func(*machine) (string, error) {
 
 func demo(flags string) func(*machine) (string, error) {
 	return func(m *machine) (string, error) {
-		out, err := m.runScript(fmt.Sprintf("%s demo --size %dMiB --timeout 9m --json %s", xwarp,
+		out, err := m.Script(fmt.Sprintf("%s demo --size %dMiB --timeout 9m --json %s", xwarp,
 			payloadMiB, flags))
 		if err != nil {
 			return "", err
@@ -135,12 +121,12 @@ func demo(flags string) func(*machine) (string, error) {
 
 // transmit runs doctor --measure while a daemon runs at the peer.
 func transmit(m *machine) (string, error) {
-	d, err := m.daemon(hostB, "")
+	d, err := m.StartDaemon(hostB, trial.NIC, "")
 	if err != nil {
 		return "", err
 	}
-	out, err := m.runScript(in(hostA, xwarp+" doctor --measure --interface eth0 --json || true"))
-	if err = errors.Join(err, d.stop()); err != nil {
+	out, err := m.Script(in(hostA, xwarp+" doctor --measure --interface eth0 --json || true"))
+	if err = errors.Join(err, m.Interrupt(d)); err != nil {
 		return "", err
 	}
 	var v struct {
@@ -183,40 +169,66 @@ func moved(run func(args ...string) (string, error), addr string, flags ...strin
 
 // inMachine runs xwarp on host A.
 func (m *machine) inMachine(args ...string) (string, error) {
-	return m.runScript(in(hostA, xwarp+" "+strings.Join(args, " ")))
+	return m.Script(in(hostA, xwarp+" "+strings.Join(args, " ")))
 }
 
 const compare = "cmp " + payload + " " + payload + ".back\nrm " + payload + ".back"
 
+// export is the configuration of a daemon's export for cp.
+const export = `[[export]]
+name = "lab"
+listen = "0.0.0.0:7174"
+serve = "directory"
+path = "` + trial.Served + `"`
+
+// startExport starts a daemon that exports an empty directory.
+func (m *machine) startExport(host string) (*vm.Process, error) {
+	if err := m.Do(trial.MakeServed); err != nil {
+		return nil, err
+	}
+	return m.StartDaemon(host, trial.NIC, export)
+}
+
+// modes returns the modes of the device of a host's daemon.
+func (m *machine) modes(host string) (string, error) {
+	devices, err := m.Status(host)
+	if err != nil {
+		return "", err
+	}
+	d := devices[0]
+	return d.XDPMode + ", " + d.Copy + ", " + d.Transmit, nil
+}
+
 func daemons(m *machine) (text string, err error) {
-	b, err := m.daemon(hostB, export)
+	b, err := m.startExport(hostB)
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, b.stop()) }()
-	a, err := m.daemon(hostA, "")
+	defer func() { err = errors.Join(err, m.Interrupt(b)) }()
+	a, err := m.StartDaemon(hostA, trial.NIC, "")
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, a.stop()) }()
-	text, err = moved(m.inMachine, addrB, "--transport", "daemon", "--socket", a.socket)
+	defer func() { err = errors.Join(err, m.Interrupt(a)) }()
+	text, err = moved(m.inMachine, trial.Server, "--transport", "daemon", "--socket",
+		trial.Socket(hostA))
 	if err != nil {
 		return "", err
 	}
-	if _, err = m.runScript(compare); err != nil {
+	if err := m.Do(compare); err != nil {
 		return "", err
 	}
-	how, err := b.status()
+	how, err := m.modes(hostB)
 	return how + ", " + text, err
 }
 
 // virtio copies from this computer to the machine, over its virtual card.
 func virtio(m *machine) (text string, err error) {
-	d, err := m.daemon("", export)
+	d, err := m.startExport("")
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+	defer func() { err = errors.Join(err, m.Interrupt(d)) }()
 	dir, err := os.MkdirTemp("", "xwarp")
 	if err != nil {
 		return "", err
@@ -240,7 +252,7 @@ func virtio(m *machine) (text string, err error) {
 			}
 		}
 		return m.here(args...)
-	}, m.addr().String(), "--transport", "xdp", "--interface", vm.PeerLink)
+	}, m.Addr4.String(), "--transport", "xdp", "--interface", vm.PeerLink)
 	if err != nil {
 		return "", err
 	}
@@ -251,26 +263,22 @@ func virtio(m *machine) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	how, err := d.status()
+	how, err := m.modes("")
 	return how + ", " + text, err
 }
 
 func sockets(m *machine) (text string, err error) {
-	if _, err = m.runScript(makeServed); err != nil {
+	if err := m.Do(trial.MakeServed); err != nil {
 		return "", err
 	}
-	p, err := m.vm.Spawn("exec " + in(hostB, xwarp+" serve "+served+
-		" --transport kernel --listen "+addrB))
+	p, err := m.Background(in(hostB, xwarp+" serve "+trial.Served+
+		" --transport kernel --listen "+trial.Server), trial.Server)
 	if err != nil {
 		return "", err
 	}
-	if err := p.WaitOutput(addrB, patience); err != nil {
-		return "", errors.Join(errors.New(output.LastLine(p.Output())), p.Kill())
-	}
 	defer func() { err = errors.Join(err, p.Kill()) }()
-	if text, err = moved(m.inMachine, addrB, "--transport", "kernel"); err != nil {
+	if text, err = moved(m.inMachine, trial.Server, "--transport", "kernel"); err != nil {
 		return "", err
 	}
-	_, err = m.runScript(compare)
-	return text, err
+	return text, m.Do(compare)
 }

@@ -69,3 +69,18 @@ func list(word string, names []string) string {
 	}
 	return " " + word + " " + strings.Join(names, ", ")
 }
+
+// Device is a device in the output of xwarp status.
+type Device struct {
+	Device, Trunk string
+	XDPMode       string `json:"xdp_mode"`
+	Copy          string
+	Transmit      string
+	VLAN          int
+	Frames        uint64 `json:"rx_frames"`
+	BusyPoll      string `json:"busy_poll"`
+	Dropped       []struct {
+		Cause  string
+		Frames int
+	}
+}
