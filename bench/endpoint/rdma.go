@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"net"
 	"net/netip"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
-	"xwarp/tcp/wire"
 )
 
 // rdma is an end that speaks RDMA, over either transport.
@@ -294,33 +292,6 @@ func (e *rdma) account(r *Result) {
 }
 
 func (e *rdma) target() ddp.STag { return ddp.STag(e.peer.STag) }
-
-// MeasureMemory measures the work that every receiver must do: an Internet checksum over a segment of n bytes, its
-// CRC32C, and its copy to memory. The segments lie in spread bytes of memory; a transfer's lie in the UMEM.
-func MeasureMemory(n int, d time.Duration, spread int) *Result {
-	stride := (n + 63) &^ 63
-	count := max(1, spread/stride)
-	src, dst := make([]byte, count*stride), make([]byte, count*stride)
-	for i := range src {
-		src[i], dst[i] = byte(i), 1
-	}
-	table := crc32.MakeTable(crc32.Castagnoli)
-	var done uint64
-	var sink uint64
-	from := time.Now()
-	for time.Since(from) < d {
-		for i := range count {
-			s := src[i*stride:][:n]
-			sink += wire.Sum(s, 0)
-			sink += uint64(crc32.Checksum(s, table))
-			copy(dst[i*stride:], s)
-		}
-		done += uint64(count)
-	}
-	took := time.Since(from)
-	return &Result{Sum: sink, Messages: done, Bytes: done * uint64(n), Frames: done,
-		FrameBytes: done * uint64(n), Seconds: took.Seconds()}
-}
 
 // protect returns the IPsec configuration of an end, with keys that the other end derives as well.
 func protect(local, remote netip.Addr, bits int) *xdp.IPsecConfig {

@@ -31,8 +31,6 @@ type Result struct {
 	CPU float64 `json:"cpu"`
 	// Processors is how many the process kept busy from the first connection to the end.
 	Processors float64 `json:"processors,omitempty"`
-
-	Sum uint64 `json:"-"` // keeps the work of MeasureMemory from being optimised away
 }
 
 // Rate returns bytes per second, MessageRate messages per second.

@@ -21,7 +21,6 @@ const (
 	TCP     Peer = "tcp"    // kernel sockets, no RDMA
 	Raw     Peer = "raw"    // frames over AF_XDP by package ring, no protocol
 	GSO     Peer = "gso"    // frames cut by the kernel's segmentation offload, received over AF_XDP
-	Memory  Peer = "memory" // no network: copy, CRC32C and Internet checksum on one core
 )
 
 // Verb is the operation that is measured.

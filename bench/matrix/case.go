@@ -82,7 +82,6 @@ const (
 	kernelSum = "kernel TCP, no offloads"
 	rawRing   = "raw AF_XDP"
 	rawCopy   = "raw AF_XDP, payload copied at both ends"
-	workHot   = "copy+CRC+checksum"
 
 	ourAuto   = "xwarp as it comes" // transmit auto, with the offloads of a fresh veth
 	autoBare  = "xwarp as it comes, no markers"

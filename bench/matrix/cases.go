@@ -73,7 +73,6 @@ func frameCase(mtu int) Case {
 			variant(layeredAs, writes(endpoint.Layered, mega), noMarkers).on(asTheyCome),
 			variant(kernelCut, tcp).on(sameFrames),
 			variant(kernelAll, tcp).on(asTheyCome),
-			variant(workHot, raw(endpoint.Memory, mtu-52)),
 		},
 	}
 	if mtu == 1500 {

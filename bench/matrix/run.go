@@ -169,14 +169,6 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 // runOne is one variant in one round.
 func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (
 	*endpoint.Report, error) {
-	if v.Spec.Peer == endpoint.Memory {
-		rep := &endpoint.Report{Spec: v.Spec, Server: &endpoint.Result{Seconds: 1}}
-		return rep, endpoint.OnProcessor(cfg.Runner.CPUs[0], func() error {
-			rep.Client = endpoint.MeasureMemory(v.Spec.Size, v.Spec.Duration/2,
-				endpoint.MaxMemory/4)
-			return nil
-		})
-	}
 	for _, h := range []*topo.Host{net.A, net.B} {
 		if c.Daemons {
 			break

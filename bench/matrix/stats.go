@@ -88,7 +88,7 @@ func microsPerMessage(rep *endpoint.Report, messages float64) float64 {
 // payload per segment of the connection.
 func frameRate(rep *endpoint.Report, r *endpoint.Result, byteCount float64) float64 {
 	switch {
-	case rep.Spec.Peer.Frames() || rep.Spec.Peer == endpoint.Memory:
+	case rep.Spec.Peer.Frames():
 		return float64(r.Frames) / r.Seconds
 	case r.Frames > 0 && r.FrameBytes > 0:
 		return byteCount * float64(r.Frames) / float64(r.FrameBytes)
