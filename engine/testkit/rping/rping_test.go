@@ -165,15 +165,14 @@ func TestBothSides(t *testing.T) {
 			l := listen(t, server)
 			served := make(chan Result, 1)
 			go func() {
-				res, err := Serve(ctx, server, l, Config{Validate: true})
+				res, err := Serve(ctx, server, l)
 				if err != nil {
 					t.Error(err)
 				}
 				served <- res
 			}()
 			const count = 20
-			res, err := Client(ctx, client, l.Addr(), Config{Size: tc.size, Count: count,
-				Validate: true})
+			res, err := Client(ctx, client, l.Addr(), Config{Size: tc.size, Count: count})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +181,7 @@ func TestBothSides(t *testing.T) {
 				res.Bytes != count*int64(tc.size) || other.Bytes != res.Bytes {
 				t.Errorf("client %+v\nserver %+v", res, other)
 			}
-			if !res.Validated || res.CRC != (tc.mpa.CRC == verbs.CRCRequired) ||
+			if res.CRC != (tc.mpa.CRC == verbs.CRCRequired) ||
 				res.MarkersIn != (tc.mpa.Markers != verbs.MarkersOff) {
 				t.Errorf("terms: %+v", res)
 			}
@@ -213,7 +212,7 @@ func TestWrongPeers(t *testing.T) {
 			if _, err := e.await(ctx); err != nil {
 				return err
 			}
-			return errors.Join(e.sent(ctx), e.postSend(info(mr, 63)))
+			return errors.Join(e.drain(ctx), e.postSend(info(mr, 63)))
 		}, "sink of 63 bytes for 64"},
 		{"a closed connection in the middle", func(ctx context.Context, e *end,
 			mr verbs.MR) error {
@@ -223,7 +222,7 @@ func TestWrongPeers(t *testing.T) {
 			if _, err := e.await(ctx); err != nil {
 				return err
 			}
-			return e.disconnect(ctx)
+			return e.Disconnect(ctx)
 		}, "DISCONNECTED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -232,10 +231,10 @@ func TestWrongPeers(t *testing.T) {
 			l := listen(t, server)
 			served := make(chan error, 1)
 			go func() {
-				_, err := Serve(ctx, server, l, Config{})
+				_, err := Serve(ctx, server, l)
 				served <- err
 			}()
-			e, err := newEnd(client, &Config{})
+			e, err := newEnd(client)
 			if err != nil {
 				t.Fatal(err)
 			}

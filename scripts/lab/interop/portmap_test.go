@@ -160,7 +160,7 @@ func TestPortMapper(t *testing.T) {
 				at := port()
 				list := b.mappings(t, func() error {
 					res, err := p.run(b, dev, at)
-					if res.Iterations != p.count || !res.Validated {
+					if res.Iterations != p.count {
 						t.Errorf("%+v", res)
 					}
 					return err

@@ -44,14 +44,14 @@ func run(socket, role, address string, numbers []string) (res rping.Result, err 
 	}
 	defer dev.Close()
 	ctx := context.Background()
-	cfg := rping.Config{Validate: true}
+	var cfg rping.Config
 	if role == "server" {
 		l, err := dev.Listen(at, verbs.ListenConfig{})
 		if err != nil {
 			return res, err
 		}
 		defer l.Close()
-		return rping.Serve(ctx, dev, l, cfg)
+		return rping.Serve(ctx, dev, l)
 	}
 	for i, n := range []*int{&cfg.Size, &cfg.Count} {
 		if i < len(numbers) {
