@@ -3,20 +3,17 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/constant"
-	"go/importer"
-	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
 
 const module = "xwarp/"
@@ -53,38 +50,23 @@ func shuffled(changes []*change, seed uint64) []*change {
 	return changes
 }
 
-// listed is the output of go list for a package.
-type listed struct {
-	ImportPath, Dir string
-	Export          string // the file with its types
-	DepOnly         bool
-	GoFiles         []string
-}
-
-// enumerate returns every possible change of packages.
-func enumerate(patterns []string) (changes []*change, err error) {
-	packages, err := list(patterns)
+// enumerate returns every possible change of packages of the module in the directory root.
+func enumerate(root string, patterns []string) (changes []*change, err error) {
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, err
+	}
+	cfg := packages.Config{Dir: root, Mode: packages.NeedName | packages.NeedFiles |
+		packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo}
+	list, err := packages.Load(&cfg, patterns...)
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	export := map[string]string{}
-	for _, p := range packages {
-		export[p.ImportPath] = p.Export
-	}
-	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(export[path])
-	})
-	for _, p := range packages {
-		if p.DepOnly {
-			continue
+	for _, p := range list {
+		if len(p.Errors) > 0 {
+			return nil, p.Errors[0]
 		}
-		f := finder{pkg: p.ImportPath, fset: fset}
-		if err := f.find(root, p, imports); err != nil {
+		f := finder{Package: p}
+		if err := f.find(root); err != nil {
 			return nil, err
 		}
 		changes = append(changes, f.list...)
@@ -92,59 +74,26 @@ func enumerate(patterns []string) (changes []*change, err error) {
 	return changes, nil
 }
 
-// list returns packages and all their imports.
-func list(patterns []string) (packages []*listed, err error) {
-	out, err := exec.Command("go", append([]string{"list", "-export", "-deps",
-		"-json=ImportPath,Dir,Export,DepOnly,GoFiles"}, patterns...)...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
-		p := new(listed)
-		if err := d.Decode(p); err != nil {
-			return nil, err
-		}
-		packages = append(packages, p)
-	}
-	return packages, nil
-}
-
 // finder finds the changes of one package.
 type finder struct {
-	pkg, file string
-	fset      *token.FileSet
-	info      types.Info
-	source    []byte
-	function  string
-	list      []*change
+	*packages.Package
+	file     string
+	source   []byte
+	function string
+	list     []*change
 }
 
-func (f *finder) find(root string, p *listed, imports types.Importer) error {
-	var files []*ast.File
-	for _, name := range p.GoFiles {
-		file, err := parser.ParseFile(f.fset, filepath.Join(p.Dir, name), nil,
-			parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		files = append(files, file)
-	}
-	f.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{},
-		Defs: map[*ast.Ident]types.Object{}}
-	cfg := types.Config{Importer: imports}
-	if _, err := cfg.Check(p.ImportPath, f.fset, files, &f.info); err != nil {
-		return err
-	}
-	for i, file := range files {
-		path := filepath.Join(p.Dir, p.GoFiles[i])
-		var err error
+func (f *finder) find(root string) (err error) {
+	for i, path := range f.GoFiles {
 		if f.source, err = os.ReadFile(path); err != nil {
 			return err
 		}
 		if f.file, err = filepath.Rel(root, path); err != nil {
 			return err
 		}
-		if ast.IsGenerated(file) || p.GoFiles[i] == "limits.go" { // tests use the names of limits, not their values
+		file := f.Syntax[i]
+		// Tests use the names of limits, not their values.
+		if ast.IsGenerated(file) || filepath.Base(path) == "limits.go" {
 			continue
 		}
 		for _, d := range file.Decls {
@@ -160,13 +109,13 @@ func (f *finder) find(root string, p *listed, imports types.Importer) error {
 
 // add records a change of the text between two positions.
 func (f *finder) add(from, to token.Pos, after string) {
-	at := f.fset.Position(from)
-	a, b := at.Offset, f.fset.Position(to).Offset
+	at := f.Fset.Position(from)
+	a, b := at.Offset, f.Fset.Position(to).Offset
 	begin := bytes.LastIndexByte(f.source[:a], '\n') + 1
 	line, _, _ := strings.Cut(string(f.source[begin:]), "\n")
 	context := strings.TrimSpace(line)
-	f.list = append(f.list, &change{pkg: f.pkg, file: f.file, function: f.function, line: at.Line,
-		column: a - begin - strings.Index(line, context) + 1, from: a, to: b,
+	f.list = append(f.list, &change{pkg: f.PkgPath, file: f.file, function: f.function,
+		line: at.Line, column: a - begin - strings.Index(line, context) + 1, from: a, to: b,
 		before: string(f.source[a:b]), after: after, context: context})
 }
 
@@ -221,7 +170,7 @@ func (f *finder) node(n ast.Node) bool {
 
 // basic returns the kind of an expression's basic type; 0 for other types.
 func (f *finder) basic(e ast.Expr) types.BasicInfo {
-	if t := f.info.TypeOf(e); t != nil {
+	if t := f.TypesInfo.TypeOf(e); t != nil {
 		if b, ok := t.Underlying().(*types.Basic); ok {
 			return b.Info()
 		}
@@ -238,7 +187,7 @@ func (f *finder) negate(e ast.Expr) {
 }
 
 func (f *finder) text(e ast.Expr) string {
-	return string(f.source[f.fset.Position(e.Pos()).Offset:f.fset.Position(e.End()).Offset])
+	return string(f.source[f.Fset.Position(e.Pos()).Offset:f.Fset.Position(e.End()).Offset])
 }
 
 // literal increments an integer.
@@ -252,7 +201,7 @@ func (f *finder) literal(n *ast.BasicLit) {
 
 // isError reports whether e is an error that may be non-nil.
 func (f *finder) isError(e ast.Expr) bool {
-	t := f.info.TypeOf(e)
+	t := f.TypesInfo.TypeOf(e)
 	return t != nil && t.String() == "error" && f.text(e) != "nil"
 }
 

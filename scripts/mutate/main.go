@@ -68,7 +68,7 @@ func (r *runner) testChanges(patterns []string, from, count int, seed uint64,
 		return err
 	}
 	defer os.RemoveAll(r.dir)
-	changes, err := enumerate(patterns)
+	changes, err := enumerate(".", patterns)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"go/token"
-	"go/types"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,19 +15,19 @@ import (
 func changesOf(t *testing.T, source string) (list []string, changes []*change) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "x.go"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"x.go": source, "go.mod": "module x\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	f := finder{pkg: "x", fset: token.NewFileSet()}
-	err := f.find(dir, &listed{ImportPath: "x", Dir: dir, GoFiles: []string{"x.go"}},
-		types.Importer(nil))
+	changes, err := enumerate(dir, []string{"."})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range f.list {
+	for _, c := range changes {
 		list = append(list, fmt.Sprintf("%d: %s -> %s", c.line, c.before, c.after))
 	}
-	return list, f.list
+	return list, changes
 }
 
 const source = `package x
@@ -115,7 +113,7 @@ func TestEquivalent(t *testing.T) {
 // TestListIsCurrent: every explained change is still possible in the code of today.
 func TestListIsCurrent(t *testing.T) {
 	t.Chdir("../..")
-	changes, err := enumerate(protocols)
+	changes, err := enumerate(".", protocols)
 	if err != nil {
 		t.Fatal(err)
 	}
