@@ -21,14 +21,18 @@ func checkValues(p pkg) (faults []string, err error) {
 	})
 }
 
-// inspect returns what judge finds in the syntax of the non-test files of p, with the place.
+// inspect returns what judge finds in the syntax of the files of p, with the place. Tests and generated files are left
+// out.
 func inspect(p pkg, judge func(n ast.Node) string) (faults []string, err error) {
 	set := token.NewFileSet()
 	for _, name := range p.GoFiles {
 		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil,
-			parser.SkipObjectResolution)
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
+		}
+		if ast.IsGenerated(f) {
+			continue
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			if fault := judge(n); fault != "" {

@@ -3,8 +3,7 @@ package main
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"os/exec"
@@ -97,36 +96,17 @@ const maxReceivers = 8
 var goNames = strings.Fields("Accept Add Close Do Err Error Get Init Len Next Read Reset Set Start String Unwrap Wait " +
 	"Write Counters Stats")
 
-// countMethods adds the receivers of the methods of p to types, by name.
-func countMethods(p pkg, types map[string][]string) error {
-	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
-		if err != nil {
-			return err
+// countMethods adds the receivers of the methods of p to methods, by name.
+func countMethods(p pkg, methods map[string][]string) error {
+	_, err := inspect(p, func(n ast.Node) string {
+		if m, ok := n.(*ast.FuncDecl); ok && m.Recv != nil {
+			of, _, _ := strings.Cut(types.ExprString(m.Recv.List[0].Type), "[")
+			methods[m.Name.Name] = append(methods[m.Name.Name],
+				p.ImportPath+"."+strings.TrimPrefix(of, "*"))
 		}
-		if ast.IsGenerated(f) {
-			continue
-		}
-		for _, d := range f.Decls {
-			if m, ok := d.(*ast.FuncDecl); ok && m.Recv != nil {
-				types[m.Name.Name] = append(types[m.Name.Name],
-					p.ImportPath+"."+receiver(m.Recv.List[0].Type))
-			}
-		}
-	}
-	return nil
-}
-
-func receiver(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return receiver(t.X)
-	case *ast.IndexExpr:
-		return receiver(t.X)
-	case *ast.Ident:
-		return t.Name
-	}
-	return "?"
+		return ""
+	})
+	return err
 }
 
 // overloaded returns the names of methods that more than maxReceivers types have.
