@@ -3,8 +3,6 @@ package topo
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"xwarp/engine/host/ethtool"
 )
 
@@ -32,70 +30,48 @@ type Offloads struct {
 // NoOffloads makes the kernel send frames as a wire would carry them: complete checksums, no frame above the MTU.
 var NoOffloads = Offloads{TxChecksum: Off, TSO: Off, GSO: Off, GRO: Off}
 
-// feature is one of the settings, with its ethtool commands (linux/ethtool.h).
+// feature is a kernel name of an offload, and its setting.
 type feature struct {
-	name     string
-	get, set uint32
-	setting  *Switch
+	name    string
+	setting *Switch
 }
 
+// features returns those of o, each after the ones that it depends on.
 func (o *Offloads) features() []feature {
-	return []feature{
-		{"tx checksumming", unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM, &o.TxChecksum},
-		{"TCP segmentation offload", unix.ETHTOOL_GTSO, unix.ETHTOOL_STSO, &o.TSO},
-		{"generic segmentation offload", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO, &o.GSO},
-		{"generic receive offload", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, &o.GRO},
-	}
+	return []feature{{"tx-checksum-ip-generic", &o.TxChecksum},
+		{"tx-tcp-segmentation", &o.TSO}, {"tx-tcp6-segmentation", &o.TSO},
+		{"tx-tcp-ecn-segmentation", &o.TSO}, {"tx-tcp-mangleid-segmentation", &o.TSO},
+		{"tx-generic-segmentation", &o.GSO}, {ethtool.GRO, &o.GRO}}
 }
 
-// SetOffloads changes the offloads of the interface called link in the namespace.
+// SetOffloads changes the offloads of the interface called link in the namespace. It fails if the kernel keeps one: an
+// XDP program on the peer end, or a feature that depends on another.
 func (n *Namespace) SetOffloads(link string, o Offloads) error {
 	return n.Do(func() error {
 		for _, f := range o.features() {
-			if err := f.apply(link); err != nil {
-				return err
+			if *f.setting == Leave {
+				continue
+			}
+			if err := ethtool.SetFeature(link, f.name, *f.setting == On); err != nil {
+				return fmt.Errorf("topo: %w", err)
 			}
 		}
 		return nil
 	})
 }
 
-// ReadOffloads returns the offloads of the interface called link as they are, never Leave.
+// ReadOffloads returns the offloads of the interface called link as they are, never Leave. An offload is on if one of
+// its features is.
 func (n *Namespace) ReadOffloads(link string) (o Offloads, err error) {
-	err = n.Do(func() (err error) {
+	o = NoOffloads
+	err = n.Do(func() error {
+		all, err := ethtool.Features(link)
 		for _, f := range o.features() {
-			if *f.setting, err = f.read(link); err != nil {
-				return err
+			if all[f.name].On {
+				*f.setting = On
 			}
 		}
-		return nil
+		return err
 	})
 	return o, err
-}
-
-func (f *feature) read(link string) (Switch, error) {
-	switch v, err := ethtool.Value(link, f.get, 0); {
-	case err != nil:
-		return Leave, fmt.Errorf("topo: reading %s of %s: %w", f.name, link, err)
-	case v != 0:
-		return On, nil
-	}
-	return Off, nil
-}
-
-// apply switches one feature and reads it back, because the kernel keeps "fixed" features without complaint.
-func (f *feature) apply(link string) error {
-	want := *f.setting
-	if want == Leave {
-		return nil
-	}
-	if _, err := ethtool.Value(link, f.set, uint32(want-Off)); err != nil {
-		return fmt.Errorf("topo: switching %s of %s: %w", f.name, link, err)
-	}
-	got, err := f.read(link)
-	if err == nil && got != want {
-		err = fmt.Errorf("topo: %s of %s stays %v: an XDP program on the peer end, or a feature "+
-			"that depends on another, keeps it", f.name, link, got == On)
-	}
-	return err
 }

@@ -71,6 +71,14 @@ func TestDirect(t *testing.T) {
 	if on, _ = n.A.ReadOffloads(n.A.Link.Name); on.GSO != Off || on.TxChecksum != On {
 		t.Errorf("after switching GSO off: %+v", on)
 	}
+	for _, o := range []Offloads{NoOffloads, {On, On, On, Off}} { // everything, and back
+		if err := n.A.SetOffloads(n.A.Link.Name, o); err != nil {
+			t.Error(err)
+		}
+		if got, err := n.A.ReadOffloads(n.A.Link.Name); err != nil || got != o {
+			t.Errorf("offloads are %+v (%v), want %+v", got, err, o)
+		}
+	}
 	exchange(t, n, n.B.Addr4.Addr())
 	exchange(t, n, n.B.Addr6.Addr())
 }

@@ -6,12 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"xwarp/bench/topo"
 	"xwarp/bpf"
 	"xwarp/bpf/needs"
-	"xwarp/engine/host/ethtool"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
@@ -177,19 +174,17 @@ func TestTransmitAuto(t *testing.T) {
 // TestGROIsRestored: a device on a veth turns GRO on while it is open, and then restores the user's setting.
 func TestGROIsRestored(t *testing.T) {
 	a, _, net := xdpPair(t, topo.Options{OffloadsB: topo.Offloads{GRO: topo.On}}, nil)
-	gro := func(h *topo.Host) (on uint32) {
-		if err := h.Do(func() (err error) {
-			on, err = ethtool.Value(h.Link.Name, unix.ETHTOOL_GGRO, 0)
-			return err
-		}); err != nil {
+	gro := func(h *topo.Host) topo.Switch {
+		o, err := h.ReadOffloads(h.Link.Name)
+		if err != nil {
 			t.Fatal(err)
 		}
-		return on
+		return o.GRO
 	}
-	if gro(net.A) != 1 {
+	if gro(net.A) != topo.On {
 		t.Error("GRO is off while the device is open")
 	}
-	if err := a.Close(); err != nil || gro(net.A) != 0 || gro(net.B) != 1 {
+	if err := a.Close(); err != nil || gro(net.A) != topo.Off || gro(net.B) != topo.On {
 		t.Errorf("%v; GRO is %d on the closed device, %d on the other, whose user turned it on", err,
 			gro(net.A), gro(net.B))
 	}

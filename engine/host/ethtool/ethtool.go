@@ -42,14 +42,6 @@ func Ioctl(name string, b []byte) error {
 	return nil
 }
 
-// Value runs a command that carries one number (struct ethtool_value), such as unix.ETHTOOL_SGRO, and returns the
-// number that the kernel writes back.
-func Value(name string, command, value uint32) (uint32, error) {
-	b := Words(0, command, value)
-	err := Ioctl(name, b)
-	return Word(b, 1), err
-}
-
 // Words builds a structure of 32-bit fields followed by room zero bytes.
 func Words(room int, w ...uint32) []byte {
 	b := make([]byte, len(w)*4+room)
