@@ -15,10 +15,9 @@ import (
 
 const (
 	receiveBatch = 64       // frames taken from one side before the other has its turn
-	sendBatch    = 32       // frames per system call, about 2 us each, during which the thread keeps its P
 	ringBytes    = 16 << 20 // per side; 8,192 frames at MTU 1500, more than one window of a fast sender
 	slotHeader   = 128      // most bytes that TPACKET_V2 puts before a frame (header, address, alignment)
-	sendBuffer   = 8 << 20  // a batch must never meet a full socket
+	sendBuffer   = 8 << 20  // a frame must never meet a full socket
 )
 
 // end is one interface: a receive ring and a sender.
@@ -29,17 +28,7 @@ type end struct {
 	next int // index of the slot that the kernel fills next
 	mtu  int
 
-	msgs [sendBatch]mmsg
-	iovs [sendBatch]unix.Iovec
-
 	overflow, truncated, unfinished, sendErrors uint64
-}
-
-// mmsg is struct mmsghdr of sendmmsg(2).
-type mmsg struct {
-	hdr unix.Msghdr
-	n   uint32
-	_   uint32
 }
 
 // openEnd opens the interface with that index in the calling thread's namespace.
@@ -53,10 +42,6 @@ func openEnd(index, mtu int) (*end, error) {
 	if err := e.setUp(index); err != nil {
 		e.close()
 		return nil, err
-	}
-	for i := range e.msgs {
-		e.msgs[i].hdr.Iov = &e.iovs[i]
-		e.msgs[i].hdr.SetIovlen(1)
 	}
 	return e, nil
 }
@@ -161,25 +146,19 @@ func (e *end) copyFrame(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
 	return b
 }
 
-// transmitFrames sends all frames; one that the interface refuses is counted and left out.
-func (e *end) transmitFrames(frames []*impair.Buf) {
-	for len(frames) > 0 {
-		n := min(len(frames), sendBatch)
-		for i, b := range frames[:n] {
-			e.iovs[i].Base = &b.Data[0]
-			e.iovs[i].SetLen(len(b.Data))
-		}
-		// RawSyscall: in an ordinary system call of this length the thread loses its P.
-		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(e.fd),
-			uintptr(unsafe.Pointer(&e.msgs[0])), uintptr(n), 0, 0, 0)
-		switch {
-		case errno == unix.EINTR:
+// send sends a frame; one that the interface refuses is counted.
+func (e *end) send(b *impair.Buf) {
+	for {
+		// RawSyscall: in an ordinary system call of this length, about 2 us, the thread loses its P.
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(e.fd),
+			uintptr(unsafe.Pointer(&b.Data[0])), uintptr(len(b.Data)))
+		if errno == unix.EINTR {
 			continue
-		case errno != 0:
-			e.sendErrors++
-			sent = 1
 		}
-		frames = frames[sent:]
+		if errno != 0 {
+			e.sendErrors++
+		}
+		return
 	}
 }
 

@@ -1,8 +1,8 @@
 // Package relay joins two network interfaces by carrying frames between them, through the impairments of
 // package impair.
 //
-// It stands in the middle namespace of a topology and acts as a bad cable. It receives with AF_PACKET rings and sends
-// with sendmmsg, one thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP must have
+// It stands in the middle namespace of a topology and acts as a bad cable. It receives with AF_PACKET rings, has one
+// thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP must have
 // topo.NoOffloads, else their frames carry no checksum.
 package relay
 
@@ -51,7 +51,6 @@ type Relay struct {
 	paths [2]*impair.Path
 	ends  [2]*end // frames of direction d arrive at ends[d]
 	pool  *impair.Pool
-	batch []*impair.Buf
 	start time.Time
 
 	wake    int // eventfd
@@ -66,8 +65,7 @@ func Start(m *topo.Middle, cfg Config) (*Relay, error) {
 		return nil, errors.New("relay: the topology has no middle namespace: make it with " +
 			"Options.Relay")
 	}
-	r := &Relay{stopped: make(chan struct{}), start: time.Now(), batch: make([]*impair.Buf, 0,
-		sendBatch), wake: -1}
+	r := &Relay{stopped: make(chan struct{}), start: time.Now(), wake: -1}
 	if err := r.openSockets(m, cfg); err != nil {
 		r.closeSockets()
 		return nil, err
@@ -203,24 +201,12 @@ func (r *Relay) forwardOnce() (moved bool, deadline tick.Time, stop bool) {
 
 // forward sends what next gives.
 func (r *Relay) forward(to *end, next func() *impair.Buf) (moved bool) {
-	for {
-		r.batch = r.batch[:0]
-		for len(r.batch) < sendBatch {
-			b := next()
-			if b == nil {
-				break
-			}
-			r.batch = append(r.batch, b)
-		}
-		if len(r.batch) == 0 {
-			return moved
-		}
+	for b := next(); b != nil; b = next() {
+		to.send(b)
+		r.pool.Put(b)
 		moved = true
-		to.transmitFrames(r.batch)
-		for _, b := range r.batch {
-			r.pool.Put(b)
-		}
 	}
+	return moved
 }
 
 // sleep waits for a frame, a deadline or notify.
