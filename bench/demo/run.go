@@ -11,12 +11,14 @@ package demo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
 	"time"
 
+	"xwarp/bench/endpoint"
 	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
 	"xwarp/bench/topo"
@@ -104,7 +106,9 @@ func (r *run) setUp() (err error) {
 	cfg.MPA = verbs.MPAWith(r.cfg.Markers, r.cfg.CRC)
 	var forA *xdp.IPsecConfig
 	if r.cfg.IPsec {
-		forA, cfg.IPsec = protect(r.addresses())
+		a, b := r.addresses()
+		secret := rand.Text()
+		forA, cfg.IPsec = endpoint.Protect(secret, a, b, 128), endpoint.Protect(secret, b, a, 128)
 	}
 	r.b = &end{name: "B", host: r.net.B}
 	if err := r.b.open(cfg); err != nil {

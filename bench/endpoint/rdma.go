@@ -121,7 +121,7 @@ func (e *rdma) openDevice() (err error) {
 		cfg.TCP.StretchAck = e.spec.StretchAck
 		cfg.Transmit, cfg.RingMode, cfg.Idle = e.spec.Transmit, e.spec.Ring, e.spec.Idle
 		if e.spec.ESP > 0 {
-			cfg.IPsec = protect(e.place.Local, e.place.Remote, e.spec.ESP)
+			cfg.IPsec = Protect("xwarp bench", e.place.Local, e.place.Remote, e.spec.ESP)
 		}
 		if e.place.CPU >= 0 {
 			cfg.CPUs = []int{e.place.CPU}
@@ -293,10 +293,10 @@ func (e *rdma) account(r *Result) {
 
 func (e *rdma) target() ddp.STag { return ddp.STag(e.peer.STag) }
 
-// protect returns the IPsec configuration of an end, with keys that the other end derives as well.
-func protect(local, remote netip.Addr, bits int) *xdp.IPsecConfig {
+// Protect returns the IPsec configuration of an end, with keys that the other end derives from the same secret.
+func Protect(secret string, local, remote netip.Addr, bits int) *xdp.IPsecConfig {
 	sa := func(from, to netip.Addr) *xfrm.SA {
-		key := sha256.Sum256(fmt.Appendf(nil, "xwarp bench from %s to %s", from, to))
+		key := sha256.Sum256(fmt.Appendf(nil, "%s from %s to %s", secret, from, to))
 		spi := uint32(0x1001)
 		if to.Less(from) {
 			spi = 0x2001
