@@ -1,10 +1,14 @@
 package topo
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +32,36 @@ func (n *Namespace) StartOn(cpu int, cmd *exec.Cmd) error {
 		err := cmd.Start()
 		return errors.Join(err, unix.SchedSetaffinity(0, &old))
 	})
+}
+
+// Path names the namespace for other processes while this one lives: nsenter --net=PATH command.
+func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
+
+// Run runs a program in the namespace and returns what it printed, standard error included, and its exit code.
+// err is set only if it could not be run or did not end in time.
+func (n *Namespace) Run(timeout time.Duration, name string, arg ...string) (out string, code int,
+	err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, arg...)
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	cmd.WaitDelay = time.Second
+	if err := n.Start(cmd); err != nil {
+		return "", -1, fmt.Errorf("%s: %w", name, err)
+	}
+	err = cmd.Wait()
+	out = b.String()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return out, -1, fmt.Errorf("%s did not end within %v", name, timeout)
+	case errors.As(err, &exit):
+		return out, exit.ExitCode(), nil
+	case err != nil:
+		return out, -1, err
+	}
+	return out, 0, nil
 }
 
 // StartHere is Start in this process's own namespace.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 
+	"xwarp/scripts/lab/output"
 	"xwarp/scripts/lab/trial"
 	"xwarp/scripts/lab/vm"
 )
@@ -67,14 +67,12 @@ func in(host, command string) string { return trial.In(host, command) }
 
 // here runs a command of xwarp on this computer, in the namespace beside the machine.
 func (m *machine) here(args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(m.host, "xwarp"), args...)
-	var out []byte
-	err := m.net.Peer.Do(func() (err error) {
-		out, err = cmd.CombinedOutput()
-		return err
-	})
-	fmt.Fprintf(m.Log, "here$ %v\n%s", cmd.Args, out)
-	return string(out), err
+	out, code, err := m.net.Peer.Run(trial.Patience, filepath.Join(m.host, "xwarp"), args...)
+	fmt.Fprintf(m.Log, "here$ xwarp %v\n%s[%d]\n", args, out, code)
+	if err == nil && code != 0 {
+		err = errors.New(output.LastLine(out))
+	}
+	return out, err
 }
 
 // Close ends the machine and removes its network.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"xwarp/bench/topo"
 )
 
 // Capture is a running tcpdump.
@@ -31,7 +33,7 @@ func (n *Network) Capture(file, filter string) (*Capture, error) {
 	return capture(n.hub, hubLink, file, filter)
 }
 
-func capture(ns *Netns, link, file, filter string) (*Capture, error) {
+func capture(ns *topo.Namespace, link, file, filter string) (*Capture, error) {
 	args := []string{"-i", link, "-n", "-p", "-U", "--immediate-mode", "-s", "0", "-B", "65536",
 		"-Z", "root", "-w", file}
 	if filter != "" {

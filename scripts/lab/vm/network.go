@@ -34,10 +34,10 @@ const (
 
 // Network is a bridge between one namespace for the program under test and any number of machines.
 type Network struct {
-	Peer *Netns // where the program under test runs, with PeerLink, PeerAddr4 and PeerAddr6
+	Peer *topo.Namespace // where the program under test runs, with PeerLink, PeerAddr4 and PeerAddr6
 	MTU  int
 
-	hub    *Netns
+	hub    *topo.Namespace
 	bridge *netlink.Bridge
 	vms    atomic.Int32 // machines ever attached: numbers are not used twice
 }
@@ -56,10 +56,10 @@ func NewNetwork(mtu int) (*Network, error) {
 }
 
 func (n *Network) build() (err error) {
-	if n.Peer, err = NewNetns(); err != nil {
+	if n.Peer, err = topo.NewNamespace(); err != nil {
 		return err
 	}
-	if n.hub, err = NewNetns(); err != nil {
+	if n.hub, err = topo.NewNamespace(); err != nil {
 		return err
 	}
 	if err := n.hub.Do(func() error {
@@ -162,7 +162,7 @@ func (n *Network) tap(name string) (files []*os.File, err error) {
 // Close removes the network. Close its machines first.
 func (n *Network) Close() error {
 	var errs []error
-	for _, ns := range []*Netns{n.Peer, n.hub} {
+	for _, ns := range []*topo.Namespace{n.Peer, n.hub} {
 		if ns != nil {
 			errs = append(errs, ns.Close())
 		}

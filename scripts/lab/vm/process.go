@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"xwarp/bench/topo"
 	"xwarp/scripts/lab/proto"
 )
 
@@ -261,7 +262,7 @@ func (v *VM) NetworkState() string {
 	say("the machine", out, err)
 	for _, n := range []struct {
 		name string
-		*Netns
+		*topo.Namespace
 	}{{"the bridge", v.net.hub}, {"the peer", v.net.Peer}} {
 		out, _, err = n.Run(time.Minute, "sh", "-c", hostState)
 		say(n.name, out, err)
