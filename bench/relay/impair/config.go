@@ -43,8 +43,6 @@ type Config struct {
 
 	// Resegment is a middlebox that re-cuts and merges the TCP segments of each flow at random boundaries.
 	Resegment bool
-	// RecutHold is the longest that it holds data, 0 for DefaultRecutHold.
-	RecutHold tick.Duration
 
 	Delay tick.Duration // one way, the same for every packet
 	// Rate is the bottleneck in bits per second of Ethernet frames without preamble and FCS, 0 for none.
@@ -81,7 +79,6 @@ func (c *Config) Validate() error {
 		v    int64
 	}{
 		{"reorder depth", int64(c.ReorderDepth)}, {"reorder hold", int64(c.ReorderHold)},
-		{"recut hold", int64(c.RecutHold)},
 		{"delay", int64(c.Delay)}, {"rate", c.Rate}, {"queue", int64(c.Queue)},
 		{"mark threshold", int64(c.MarkAbove)},
 		{"MTU", int64(c.MTU)},
@@ -112,9 +109,6 @@ func (c Config) withDefaults() Config {
 	if c.ReorderHold == 0 {
 		c.ReorderHold = DefaultReorderHold
 	}
-	if c.RecutHold == 0 {
-		c.RecutHold = DefaultRecutHold
-	}
 	if c.Queue == 0 {
 		c.Queue = DefaultQueue
 	}
@@ -130,7 +124,7 @@ func (c Config) withDefaults() Config {
 //
 // where inside leaves out what is held for re-cutting: RecutIn has it already.
 type Counters struct {
-	In, InBytes   uint64
+	In            uint64
 	Out, OutBytes uint64
 	Untouched     uint64 // ARP, neighbour discovery and other frames that bypass all stages
 

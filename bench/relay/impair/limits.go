@@ -4,12 +4,14 @@ import "xwarp/tcp/tick"
 
 // Defaults of Config's fields.
 const (
-	DefaultReorderDepth  = 5
-	DefaultReorderHold   = 2 * tick.Millisecond
-	DefaultRecutHold     = 200 * tick.Microsecond
-	DefaultQueue         = 256 << 10 // bytes: 2 ms at 1 Gb/s
-	DefaultCorruptAbove  = 64        // bytes of TCP payload, see Config.CorruptAbove
-	DefaultLinkMTU       = 1500
+	DefaultReorderDepth = 5
+	DefaultReorderHold  = 2 * tick.Millisecond
+	DefaultQueue        = 256 << 10 // bytes: 2 ms at 1 Gb/s
+	DefaultCorruptAbove = 64        // bytes of TCP payload, see Config.CorruptAbove
+	DefaultLinkMTU      = 1500
+	// recutHold is the longest that data is held for re-cutting.
+	recutHold = 200 * tick.Microsecond
+
 	maxRecutSegments     = 8         // segments of one flow held for re-cutting: a middlebox's small buffer
 	maxRecutBytes        = 128 << 10 // the same in bytes, for jumbo frames
 	maxRuns              = 1024      // flows held for re-cutting at once: a port scan may not fill memory

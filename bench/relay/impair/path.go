@@ -92,7 +92,6 @@ func (p *Path) Counters() Counters { return p.c }
 func (p *Path) Push(b *Buf, now tick.Time) {
 	p.advance(now)
 	p.c.In++
-	p.c.InBytes += uint64(len(b.Data))
 	b.arrive, b.view = now, look(b.Data)
 	if b.view.kind == kindOther || b.view.kind == kindND {
 		p.c.Untouched++

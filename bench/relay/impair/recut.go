@@ -132,7 +132,7 @@ func (r *recutter) startRun(key flow, now tick.Time) *run {
 func (r *recutter) limit() int { return 2 + r.rand.IntN(maxRecutSegments-1) }
 
 // due returns when a run that is not empty must be sent on.
-func (r *recutter) due(x *run) tick.Time { return x.bufs[0].arrive.Add(r.p.cfg.RecutHold) }
+func (r *recutter) due(x *run) tick.Time { return x.bufs[0].arrive.Add(recutHold) }
 
 // cut sends most of a run on and keeps a rest to merge with the next bytes, so that old boundaries do not come back.
 func (r *recutter) cut(x *run, now tick.Time) {
