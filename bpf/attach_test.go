@@ -484,7 +484,7 @@ func TestReattach(t *testing.T) {
 	_, err = other.Attach(l.ifindex(), ModeNative)
 	l.must(err)
 	for range 2 {
-		again, err = s.Reattach()
+		_, err = s.Reattach()
 		wantError(t, err, nil, programName, hostName)
 	}
 	l.must(other.Detach())

@@ -101,7 +101,7 @@ var layers = []layer{
 	{name: "engine/daemon/export", ours: within("ddp", "engine/guard", "engine/internal/core",
 		"engine/plain", "engine/transfer",
 		"engine/verbs", "engine/daemon/config", "engine/daemon/control",
-		"engine/daemon/counters", "engine/daemon/device"),
+		"engine/daemon/device"),
 		others: []string{xsys}},
 	{name: "engine/daemon/control", ours: within("ddp", "mpa", "engine/verbs"),
 		others: []string{xsys}},
