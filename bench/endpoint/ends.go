@@ -44,6 +44,8 @@ func newEnd(s *Spec, p *Place) (end, error) {
 		return &frames{spec: s, place: p, open: openRing}, nil
 	case GSO:
 		return &frames{spec: s, place: p, open: openGSO}, nil
+	case Asavie:
+		return &frames{spec: s, place: p, open: openAsavie}, nil
 	}
 	return nil, fmt.Errorf("%w: unknown peer %q", ErrSpec, s.Peer)
 }

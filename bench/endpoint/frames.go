@@ -26,7 +26,7 @@ type frames struct {
 	local, remote netip.AddrPort // in the frames
 }
 
-// framePort is AF_XDP, or a sender through the kernel.
+// framePort is AF_XDP by one library or another.
 type framePort interface {
 	transmit(most int) int // frames that were handed to the kernel
 	receiveFrames() int    // frames that arrived
@@ -53,7 +53,7 @@ func (e *frames) prepare(server bool) (r Ready, err error) {
 	if e.frame, err = e.build(); err != nil {
 		return r, err
 	}
-	if server { // also receives from a peer that sends through the kernel
+	if server && e.spec.Peer != Asavie { // also receives from a peer that sends through the kernel
 		e.open = openRing
 	}
 	nic, err := netlink.LinkByName(e.place.Interface)

@@ -20,6 +20,7 @@ const (
 	Daemon  Peer = "daemon" // RDMA on a device of a daemon, on any transport
 	TCP     Peer = "tcp"    // kernel sockets, no RDMA
 	Raw     Peer = "raw"    // frames over AF_XDP by package ring, no protocol
+	Asavie  Peer = "asavie" // frames over AF_XDP by github.com/asavie/xdp
 	GSO     Peer = "gso"    // frames cut by the kernel's segmentation offload, received over AF_XDP
 )
 
@@ -164,7 +165,7 @@ func (s *Spec) Complete() error {
 func (p Peer) verbs() bool { return p == XDP || p == Layered || p == Daemon }
 
 // Frames reports whether p carries frames without any protocol.
-func (p Peer) Frames() bool { return p == Raw || p == GSO }
+func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }
 
 // buffers returns the number of message buffers of each connection and their distance in bytes. There is one for each
 // message under way, capped so that all of them fit in MaxMemory.

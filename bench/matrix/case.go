@@ -82,6 +82,7 @@ const (
 	kernelSum = "kernel TCP, no offloads"
 	rawRing   = "raw AF_XDP"
 	rawCopy   = "raw AF_XDP, payload copied at both ends"
+	rawAsavie = "raw AF_XDP, asavie/xdp"
 
 	ourAuto   = "xwarp as it comes" // transmit auto, with the offloads of a fresh veth
 	autoBare  = "xwarp as it comes, no markers"

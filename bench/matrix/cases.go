@@ -77,6 +77,7 @@ func frameCase(mtu int) Case {
 	}
 	if mtu == 1500 {
 		c.Variants = append(c.Variants,
+			variant(rawAsavie, raw(endpoint.Asavie, mtu)),
 			variant(ourNoCRC, xdp, noCRC),
 			variant(ourV6, xdp).overIPv6())
 	}
@@ -146,6 +147,7 @@ func latencyCase() Case {
 			variant("Read", lat(endpoint.XDP, endpoint.Read, n)),
 			variant("Write, adaptive", lat(endpoint.XDP, endpoint.Write, n), sleeping),
 			variant("Write, sleep", lat(endpoint.XDP, endpoint.Write, n), atOnce),
+			variant(rawAsavie, lat(endpoint.Asavie, endpoint.Write, packet)),
 			variant(layered, lat(endpoint.Layered, endpoint.Write, n)).on(asTheyCome),
 		},
 	}

@@ -94,6 +94,10 @@ func TestPeers(t *testing.T) {
 			Size: 1500}},
 		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Latency,
 			Size: 128}},
+		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1500}},
+		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Latency,
+			Size: 128}},
 	} {
 		s := tc.spec
 		if s.Iterations == 0 {
