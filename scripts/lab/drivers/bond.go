@@ -69,11 +69,11 @@ func bondBW(options string) func(*rig, string) (string, error) {
 	}
 }
 
-// slowBond is a cable on which a copy of slowBondSize MiB takes more than three minutes, and so outlasts all events.
+// slowBond is a cable on which a copy of slowBondSize MiB takes more than ten minutes, and so outlasts all events.
 // Its queue is short, so that it is empty before a member returns.
 var slowBond = impair.Config{Rate: 32e4, Queue: 20 << 10}
 
-const slowBondSize = 8
+const slowBondSize = 24
 
 // bondFailovers copies over one connection while the links of a bond fail in turn.
 func bondFailovers(options string) func(*rig, string) (string, error) {

@@ -25,7 +25,7 @@ const (
 const MakeServed = "rm -rf " + Served + "; mkdir " + Served + "\n"
 
 // Patience is the timeout of one command, for a machine that shares two processors with other work.
-const Patience = 10 * time.Minute
+const Patience = 15 * time.Minute
 
 // Machine is a virtual machine, and the log of what runs in it.
 type Machine struct {
