@@ -73,13 +73,12 @@ type Manager struct {
 	stack    *stack.Stack
 	flows    map[flowKey]*flow
 	policies []*xfrm.Policy
-	outs     map[*xfrm.SA]*outbound // each SA ever gets one esp.Out only, because another would count from 1 again
-	ins      map[*xfrm.SA]*inbound
-	refused  map[*xfrm.SA]bool // SAs whose refusal was logged
-	due      tick.Time         // next accounting
-	next     tick.Time         // earliest of due and the retries of flows; 0: unknown
-	state    *xfrm.State       // as of the last Update
-	total    Stats             // without the counters of present SAs
+	sas      map[*xfrm.SA]*held // each SA ever gets one esp.Out only, because another would count from 1 again
+	refused  map[*xfrm.SA]bool  // SAs whose refusal was logged
+	due      tick.Time          // next accounting
+	next     tick.Time          // earliest of due and the retries of flows; 0: unknown
+	state    *xfrm.State        // as of the last Update
+	total    Stats              // without the counters of present SAs
 }
 
 // flowKey identifies a flow, whose connections share SAs: by the two hosts, the mode, and the ports of the IKE daemon's
@@ -148,17 +147,20 @@ type flow struct {
 	pause   tick.Duration // until the request after that
 }
 
-type outbound struct {
-	esp   *esp.Out
+// held is the state of an SA in use.
+type held struct {
+	in    *esp.In  // of an inbound SA, else nil
+	out   *esp.Out // of an outbound SA, else nil
 	flow  *flow
 	asked bool // a successor was requested
 	spent bool // the hard limit was reached
 }
 
-type inbound struct {
-	esp   *esp.In
-	flow  *flow
-	asked bool
+func (h *held) used() (packets, bytes uint64) {
+	if h.in != nil {
+		return h.in.Used()
+	}
+	return h.out.Used()
 }
 
 // New returns a Manager. Pass it to stack.New, then call Use with the Stack.
@@ -175,8 +177,8 @@ func New(cfg Config) *Manager {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{cfg: cfg, flows: map[flowKey]*flow{}, outs: map[*xfrm.SA]*outbound{},
-		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
+	return &Manager{cfg: cfg, flows: map[flowKey]*flow{}, sas: map[*xfrm.SA]*held{},
+		refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
 }
 
 // Use sets the Stack whose SAs the Manager manages.
@@ -243,13 +245,13 @@ func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 	}
 	sa := f.current
 	if out != nil {
-		if o := m.outs[sa]; o != nil && !o.asked {
+		if o := m.sas[sa]; o != nil && !o.asked {
 			o.asked = true
 			m.expire(sa, false)
 		}
 		return
 	}
-	if o := m.outs[sa]; o != nil { // the SA reached its hard limit
+	if o := m.sas[sa]; o != nil { // the SA reached its hard limit
 		f.current, o.spent = nil, true
 		m.expire(sa, true)
 	}
@@ -277,34 +279,30 @@ func (m *Manager) ask(f func() error) {
 func (m *Manager) Update(s *xfrm.State) {
 	changed := !slices.Equal(m.policies, s.Policies)
 	m.state, m.policies = s, s.Policies
-	for sa, in := range m.ins {
-		if !slices.Contains(s.Inbound, sa) {
-			m.stack.RemoveIn(&in.flow.Flow, in.esp)
-			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
-			m.total.addIn(in.esp)
-			in.esp.Discard()
-			delete(m.ins, sa)
+	exists := func(sa *xfrm.SA) bool {
+		return slices.Contains(s.Inbound, sa) || slices.Contains(s.Outbound, sa)
+	}
+	var gone []*esp.Out
+	for sa, h := range m.sas {
+		if exists(sa) {
+			continue
 		}
+		m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
+		m.total.add(h)
+		if h.in != nil {
+			m.stack.RemoveIn(&h.flow.Flow, h.in)
+			h.in.Discard()
+		} else {
+			gone = append(gone, h.out)
+		}
+		delete(m.sas, sa)
 	}
 	for _, sa := range s.Inbound {
-		if m.ins[sa] == nil {
+		if m.sas[sa] == nil {
 			m.addIn(sa)
 		}
 	}
-	var gone []*esp.Out
-	for sa, out := range m.outs {
-		if !slices.Contains(s.Outbound, sa) {
-			gone = append(gone, out.esp)
-			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
-			m.total.addOut(out.esp)
-			delete(m.outs, sa)
-		}
-	}
-	for sa := range m.refused {
-		if !slices.Contains(s.Outbound, sa) && !slices.Contains(s.Inbound, sa) {
-			delete(m.refused, sa)
-		}
-	}
+	maps.DeleteFunc(m.refused, func(sa *xfrm.SA, _ bool) bool { return !exists(sa) })
 	if changed {
 		m.regroup()
 	}
@@ -325,21 +323,25 @@ func (m *Manager) Update(s *xfrm.State) {
 
 // Close discards the keys of all SAs. The thread of the Stack must have ended.
 func (m *Manager) Close() {
-	for _, in := range m.ins {
-		in.esp.Discard()
-	}
-	for _, out := range m.outs {
-		out.esp.Discard()
+	for _, h := range m.sas {
+		if h.in != nil {
+			h.in.Discard()
+		} else {
+			h.out.Discard()
+		}
 	}
 }
 
 // regroup moves connections and SAs to the flows of the current policies (RFC 4301, 4.4.1: cache entries must not
 // outlive policy changes). A connection that no policy matches any more keeps its SAs (RFC 5044, 9.4).
 func (m *Manager) regroup() {
-	for sa, in := range m.ins {
-		if f := m.flowFor(sa, sa.Dst, sa.Src); f != nil && f != in.flow {
-			in.flow = f
-			m.stack.AddIn(&f.Flow, in.esp)
+	for sa, h := range m.sas {
+		if h.in == nil {
+			continue
+		}
+		if f := m.flowFor(sa, sa.Dst, sa.Src); f != nil && f != h.flow {
+			h.flow = f
+			m.stack.AddIn(&f.Flow, h.in)
 		}
 	}
 	moved := m.stack.Move(func(e *stack.Endpoint) *stack.Flow {
@@ -380,10 +382,8 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	}
 	key, used := m.keyOfSA(sa, local, remote)
 	if !used { // its policies are gone: it stays with its connections
-		if in := m.ins[sa]; in != nil {
-			return in.flow
-		} else if out := m.outs[sa]; out != nil {
-			return out.flow
+		if h := m.sas[sa]; h != nil {
+			return h.flow
 		}
 	}
 	var other *Rule
@@ -423,12 +423,12 @@ func (m *Manager) addIn(sa *xfrm.SA) {
 		return
 	}
 	m.stack.AddIn(&f.Flow, in)
-	m.ins[sa] = &inbound{esp: in, flow: f}
+	m.sas[sa] = &held{in: in, flow: f}
 }
 
 // sendWith makes f send with sa, or with none if sa is nil.
 func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
-	o := m.outs[sa]
+	o := m.sas[sa]
 	if o != nil && o.spent {
 		sa = nil
 	}
@@ -447,14 +447,14 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 		}
 		// If this fails, only ICMP errors about the SA's packets are lost.
 		m.steer("claim", m.cfg.Steering.AddSA(sa.Dst, sa.Src, sa.SPI))
-		o = &outbound{esp: out}
-		m.outs[sa] = o
+		o = &held{out: out}
+		m.sas[sa] = o
 	}
 	if f.current != nil {
 		m.total.Rekeys++
 	}
 	f.current, f.wantsSA, o.flow, f.HideDSCP = sa, false, f, sa.HideDSCP
-	m.stack.SetOut(&f.Flow, o.esp)
+	m.stack.SetOut(&f.Flow, o.out)
 }
 
 // Intervals of requests for an SA while packets wait, and of usage reports.
@@ -501,15 +501,11 @@ func (m *Manager) Expire(now tick.Time) {
 // account reports the usage of the SAs to the kernel, and requests successors of inbound SAs at their soft limits.
 func (m *Manager) account() {
 	m.forgetIdle()
-	for sa, o := range m.outs {
-		packets, bytes := o.esp.Used()
+	for sa, h := range m.sas {
+		packets, bytes := h.used()
 		m.ask(func() error { return m.cfg.Kernel.Account(sa, packets, bytes) })
-	}
-	for sa, in := range m.ins {
-		packets, bytes := in.esp.Used()
-		m.ask(func() error { return m.cfg.Kernel.Account(sa, packets, bytes) })
-		if in.esp.NeedsRekey() && !in.asked {
-			in.asked = true
+		if h.in != nil && h.in.NeedsRekey() && !h.asked {
+			h.asked = true
 			m.expire(sa, false)
 		}
 	}

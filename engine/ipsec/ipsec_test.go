@@ -261,9 +261,17 @@ func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 		t.Errorf("%d bytes left, %d for the first time, %d arrived", sent, first, to.received)
 	}
 	for _, h := range n.h {
-		if len(h.m.ins) > 3 || len(h.m.outs) > 2 || len(h.steered) != len(h.m.ins)+len(h.m.outs) ||
+		ins, outs := 0, 0
+		h.m.EachSA(func(_ *xfrm.SA, in *esp.In, _ *esp.Out, _ bool) {
+			if in != nil {
+				ins++
+			} else {
+				outs++
+			}
+		})
+		if ins > 3 || outs > 2 || len(h.steered) != ins+outs ||
 			len(h.m.flows) != 1 {
-			t.Errorf("%d SAs in, %d out, %d steered, %d flows", len(h.m.ins), len(h.m.outs),
+			t.Errorf("%d SAs in, %d out, %d steered, %d flows", ins, outs,
 				len(h.steered), len(h.m.flows))
 		}
 	}
@@ -442,7 +450,7 @@ func TestKeysOfDeletedSAsAreDiscarded(t *testing.T) {
 		return err == nil
 	}
 	m, state := n.h[0].m, n.h[0].state
-	old, in := m.outs[state.Outbound[0]].esp, m.ins[state.Inbound[0]].esp
+	old, in := m.sas[state.Outbound[0]].out, m.sas[state.Inbound[0]].in
 	peer, err := esp.NewOut(&state.Inbound[0].SA, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -469,7 +477,7 @@ func TestKeysOfDeletedSAsAreDiscarded(t *testing.T) {
 	if err := arrives(); err != esp.ErrIntegrity {
 		t.Error("a deleted SA receives:", err)
 	}
-	last := n.h[1].m.outs[n.h[1].state.Outbound[0]].esp
+	last := n.h[1].m.sas[n.h[1].state.Outbound[0]].out
 	n.h[1].m.Close()
 	if opens(last) {
 		t.Error("a closed Manager has keys")

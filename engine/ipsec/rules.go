@@ -22,9 +22,7 @@ func (m *Manager) SetRules(rules []Rule, now tick.Time) (ended int) {
 	for _, e := range others {
 		e.Abort(now)
 	}
-	for sa := range m.refused { // the reason may no longer apply
-		delete(m.refused, sa)
-	}
+	clear(m.refused) // the reasons may no longer apply
 	m.Update(m.state)
 	return len(others)
 }
@@ -38,8 +36,10 @@ func (m *Manager) forgetIdle() {
 		return
 	}
 	used := m.usedFlows()
-	for _, in := range m.ins {
-		used[&in.flow.Flow] = true
+	for _, h := range m.sas {
+		if h.in != nil {
+			used[&h.flow.Flow] = true
+		}
 	}
 	for p, f := range m.flows {
 		if f.current == nil && !used[&f.Flow] {

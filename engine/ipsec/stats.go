@@ -23,11 +23,16 @@ type Stats struct {
 	Requests   uint64 // requests to the IKE daemon for an SA, except those for a successor
 }
 
-func (s *Stats) addIn(in *esp.In) {
-	packets, bytes := in.Used()
+func (s *Stats) add(h *held) {
+	packets, bytes := h.used()
+	if h.in == nil {
+		s.PacketsOut += packets
+		s.BytesOut += bytes
+		return
+	}
 	s.PacketsIn += packets
 	s.BytesIn += bytes
-	d := &in.Drops
+	d := &h.in.Drops
 	s.Replayed += d.Replayed
 	s.Forged += d.Forged
 	s.Malformed += d.Short + d.Payload
@@ -35,20 +40,11 @@ func (s *Stats) addIn(in *esp.In) {
 	s.Dummy += d.Dummy
 }
 
-func (s *Stats) addOut(out *esp.Out) {
-	packets, bytes := out.Used()
-	s.PacketsOut += packets
-	s.BytesOut += bytes
-}
-
 // Stats returns the counters.
 func (m *Manager) Stats() Stats {
 	s := m.total
-	for _, in := range m.ins {
-		s.addIn(in.esp)
-	}
-	for _, out := range m.outs {
-		s.addOut(out.esp)
+	for _, h := range m.sas {
+		s.add(h)
 	}
 	return s
 }
@@ -67,10 +63,7 @@ func (m *Manager) Waiting() (list []netip.Addr) {
 // EachSA calls f for each SA in use, of which in or out counts the traffic; the other one is nil. sending says that new
 // packets use it.
 func (m *Manager) EachSA(f func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending bool)) {
-	for sa, in := range m.ins {
-		f(sa, in.esp, nil, false)
-	}
-	for sa, out := range m.outs {
-		f(sa, nil, out.esp, out.flow.current == sa)
+	for sa, h := range m.sas {
+		f(sa, h.in, h.out, h.flow.current == sa)
 	}
 }
