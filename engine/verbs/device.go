@@ -182,11 +182,13 @@ type Listener interface {
 // ConnRequest is a connection request of a peer (RDMA_CM_EVENT_CONNECT_REQUEST). It must be answered with Accept or
 // Reject before the start-up timeout.
 type ConnRequest struct {
-	Local, Remote netip.AddrPort
-	Revision      startup.Revision
-	PrivateData   []byte
-	IRD, ORD      int // the peer's; startup.NotNegotiated if the request has none
-	Answerer
+	Local       netip.AddrPort   `json:"local"`
+	Remote      netip.AddrPort   `json:"remote"`
+	Revision    startup.Revision `json:"revision"`
+	PrivateData []byte           `json:"private_data,omitempty"`
+	IRD         int              `json:"ird"` // the peer's; startup.NotNegotiated if the request has none
+	ORD         int              `json:"ord"` // likewise
+	Answerer    `json:"-"`
 }
 
 // Answerer answers a connection request, once.

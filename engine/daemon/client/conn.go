@@ -60,10 +60,8 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	if err := l.call(ctx, control.OpGetRequest, &r); err != nil {
 		return nil, err
 	}
-	return &verbs.ConnRequest{
-		Local: r.Local, Remote: r.Remote, Revision: r.Revision, PrivateData: r.PrivateData,
-		IRD: r.IRD, ORD: r.ORD, Answerer: &request{object{dev: l.dev, handle: r.Handle}},
-	}, nil
+	r.Answerer = &request{object{dev: l.dev, handle: r.Handle}}
+	return &r.ConnRequest, nil
 }
 
 // Close implements verbs.Listener.

@@ -344,13 +344,8 @@ type ListenResult struct {
 
 // RequestResult is a connection request, to be answered with accept or reject.
 type RequestResult struct {
-	Handle      Handle           `json:"handle"`
-	Local       netip.AddrPort   `json:"local"`
-	Remote      netip.AddrPort   `json:"remote"`
-	Revision    startup.Revision `json:"revision"`
-	PrivateData []byte           `json:"private_data,omitempty"`
-	IRD         int              `json:"ird"`
-	ORD         int              `json:"ord"`
+	Handle Handle `json:"handle"`
+	verbs.ConnRequest
 }
 
 // AcceptArgs answer a connection request. reject has no QP.

@@ -268,10 +268,7 @@ func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, er
 	s.connRequests++
 	h := s.addObject(&request{object{cost: cost}, c})
 	s.mu.Unlock()
-	return control.RequestResult{
-		Handle: h, Local: c.Local, Remote: c.Remote, Revision: c.Revision,
-		PrivateData: c.PrivateData, IRD: c.IRD, ORD: c.ORD,
-	}, nil
+	return control.RequestResult{Handle: h, ConnRequest: *c}, nil
 }
 
 // takeRequest removes a connection request from the table, because it can be answered only once.
