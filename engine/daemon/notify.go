@@ -13,9 +13,6 @@ func notify(state string) {
 	if name == "" {
 		return
 	}
-	if name[0] == '@' {
-		name = "\x00" + name[1:]
-	}
 	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
 		return
