@@ -210,7 +210,8 @@ func hostileRole(args []string) error {
 		"requests": func(f *foe) error { // each waits, and the replies are not read
 			var l control.ListenResult
 			_, err := f.ask(control.OpListen,
-				control.ListenArgs{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Backlog: 1}, &l)
+				control.ListenArgs{Addr: netip.MustParseAddrPort("127.0.0.1:0"),
+					ListenConfig: verbs.ListenConfig{Backlog: 1}}, &l)
 			for i := 0; i < control.MaxPending-1 && err == nil; i++ {
 				op, args := control.OpGetRequest, control.Marshal(control.Object{Handle: l.Handle})
 				if i%2 == 1 {

@@ -105,12 +105,12 @@ type DialConfig struct {
 // ListenConfig configures a listener and its connections. The zero value is the usual one.
 type ListenConfig struct {
 	// Backlog is the maximum number of connection requests waiting for Accept. Zero means DefaultBacklog.
-	Backlog int
-	// DSCP is the class of the packets of the connections, 1 to 63. Zero means that of the device; None means 0.
-	DSCP int
+	Backlog int `json:"backlog,omitempty"`
 	// MPA configures MPA for the connections. Nil means the device's configuration. A daemon's configuration may
 	// restrict it.
-	MPA *MPAConfig
+	MPA *MPAConfig `json:"mpa,omitempty"`
+	// DSCP is the class of the packets of the connections, 1 to 63. Zero means that of the device; None means 0.
+	DSCP int `json:"dscp,omitempty"`
 }
 
 // MaxDSCP is the maximum DSCP.

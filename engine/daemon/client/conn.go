@@ -38,8 +38,8 @@ type Listener struct {
 // Listen implements verbs.Device.
 func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
 	var r control.ListenResult
-	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: cfg.Backlog,
-		MPA: cfg.MPA, DSCP: cfg.DSCP}, &r); err != nil {
+	args := control.ListenArgs{Addr: addr, ListenConfig: cfg}
+	if err := d.ask(control.OpListen, args, &r); err != nil {
 		return nil, err
 	}
 	return &Listener{object: object{dev: d, handle: r.Handle}, addr: r.Addr,

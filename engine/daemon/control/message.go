@@ -330,10 +330,8 @@ type Connected struct {
 
 // ListenArgs describe a listener.
 type ListenArgs struct {
-	Addr    netip.AddrPort   `json:"addr"`
-	Backlog int              `json:"backlog,omitempty"`
-	MPA     *verbs.MPAConfig `json:"mpa,omitempty"`
-	DSCP    int              `json:"dscp,omitempty"` // as in ConnectArgs
+	Addr netip.AddrPort `json:"addr"`
+	verbs.ListenConfig
 }
 
 // ListenResult describes the listener.

@@ -220,9 +220,9 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	}
 	l := &listener{object: object{cost: s.listenerCost(a.Backlog)}}
 	var err error
+	a.DSCP = s.dscp(a.DSCP)
 	if l.eng, err = charge(s, l.cost, func() (verbs.Listener, error) {
-		return s.dev.Core.Listen(a.Addr, verbs.ListenConfig{Backlog: a.Backlog, MPA: a.MPA,
-			DSCP: s.dscp(a.DSCP)})
+		return s.dev.Core.Listen(a.Addr, a.ListenConfig)
 	}); err != nil {
 		return nil, err
 	}
