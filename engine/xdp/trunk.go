@@ -309,8 +309,7 @@ func (t *trunk) reattach(last string) string {
 	}
 	switch {
 	case again:
-		t.log.Warn("attached the XDP program again, which another process had detached: " +
-			"connections with traffic meanwhile may be reset")
+		t.log.Warn("attached the XDP program again: another process had detached it")
 	case err == nil:
 		return ""
 	case err.Error() != last:
