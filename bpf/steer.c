@@ -502,8 +502,8 @@ static inline_always enum outcome steer_later_fragment(const struct frame *f, co
 	return first_at && now_ns(f) - *first_at < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
 }
 
-// remember_first_fragment records whether a first fragment was redirected. A first fragment that is not claimed deletes the
-// entry of an older datagram with the same identification, which includes the protocol for IPv4 only.
+// remember_first_fragment records whether a first fragment was claimed. An unclaimed one deletes the entry of an older
+// datagram with the same key. For IPv6 the key does not contain the transport protocol.
 static inline_always void remember_first_fragment(const struct frame *f, const struct datagram *d, int claimed)
 {
 	struct fragment_key key;
@@ -671,15 +671,15 @@ int xwarp_steer(struct xdp_md *ctx)
 
 	if (claimed) {
 		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
-		if (action != XDP_REDIRECT) {
+		if (action != XDP_REDIRECT)
 			o = OUTCOME_DROP_NO_SOCKET;
-			count(&no_socket_drops, ctx->rx_queue_index);
-		}
 	}
 	if (in_dispatcher && action == XDP_DROP && is_abandoned()) {
 		action = XDP_PASS;
 		o = OUTCOME_PASS_NO_MATCH;
 	}
+	if (o == OUTCOME_DROP_NO_SOCKET)
+		count(&no_socket_drops, ctx->rx_queue_index);
 	if (d.part == FIRST_FRAGMENT && (is_claimable(&d) || d.id_protocol == PROTO_FRAGMENT))
 		remember_first_fragment(&f, &d, claimed);
 	count(&counters, o);
