@@ -65,7 +65,8 @@ func (t *trunk) openBond(nic netlink.Link) error {
 	}
 	if why := bond.CheckMode(s.Mode); why != nil {
 		t.log.Warn("bond cannot use the sockets of its members: slower", "because", why,
-			"next", "ip link set "+t.name+" type bond mode active-backup, and restart")
+			"next", "ip link set NAME nomaster for each member; ip link set "+t.name+
+				" down; ip link set "+t.name+" type bond mode active-backup; restart")
 		return nil
 	}
 	if len(s.Members) == 0 {
