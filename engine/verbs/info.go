@@ -19,8 +19,8 @@ type DeviceMode struct {
 	Ifindex    int      `json:"ifindex,omitempty" doc:"index of the network interface"`
 	Trunk      string   `json:"trunk,omitempty" doc:"network card whose sockets this VLAN uses"`
 	VLAN       int      `json:"vlan,omitempty" doc:"identifier of this VLAN, if it uses its parent's sockets"`
-	Members    []string `json:"members,omitempty" doc:"members of this bond, whose sockets it uses"`
-	Senders    []string `json:"senders,omitempty" doc:"members on which this bond sends now"`
+	Members    []string `json:"members" doc:"members of this bond, whose sockets it uses"`
+	Senders    []string `json:"senders" doc:"members on which this bond sends now"`
 	XDPMode    string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
 	Beside     string   `json:"beside,omitempty" doc:"other programs in libxdp's dispatcher when xwarp joined it"`
 	Transmit   string   `json:"transmit,omitempty" doc:"transmit path: \"xdp\" or \"packet-gso\""`

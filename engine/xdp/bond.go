@@ -288,6 +288,7 @@ func (t *trunk) memberNames() (members, senders []string) {
 	if t.bond == nil {
 		return nil, nil
 	}
+	members, senders = []string{}, []string{}
 	for _, m := range t.bond.state.Load().Members {
 		members = append(members, m.Name)
 		if m.Sends {

@@ -150,7 +150,11 @@ func (d *Device) allShards() []*Shard {
 
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport {
-	return verbs.Transport{DeviceMode: d.drv.Describe()}
+	m := d.drv.Describe()
+	if m.Members == nil { // JSON documents have empty lists, not null
+		m.Members, m.Senders = []string{}, []string{}
+	}
+	return verbs.Transport{DeviceMode: m}
 }
 
 // Resolve waits until the next hop to dst answers ARP or neighbour discovery. It fails with the context's cause, and at
