@@ -78,11 +78,13 @@ func (s *Sender) SetEMSS(emss int) { s.emss = emss }
 // Outstanding returns how many FPDUs are frozen and not acknowledged.
 func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
 
-// Next implements tcp.Source. It freezes the next FPDU, or several when packing, of together at most room bytes and
-// returns their length. n = 0 without more means that there is nothing to send; with more, the next FPDU needs more
-// than room, which is less than the EMSS. With n > 0, more means that another FPDU is known to wait. n > room means an
-// FPDU larger than any segment, which the caller cuts (RFC 5044, 4.5): EMSS is below MinFPDU, or fell after the ULPDU
-// was frozen. While maxDescriptors FPDUs are outstanding there is nothing to send.
+// Next implements tcp.Source. It freezes the next FPDU, or several when packing, and returns their length:
+//
+//   - n = 0 without more: there is nothing to send, or maxDescriptors FPDUs are outstanding.
+//   - n = 0 with more: the next FPDU does not fit into room, and room is less than the EMSS.
+//   - 0 < n <= room: more reports that another FPDU is known to wait.
+//   - n > room: one FPDU larger than any segment, which the caller cuts (RFC 5044, 4.5). The EMSS is below MinFPDU, or
+//     fell after the ULPDU was frozen.
 func (s *Sender) Next(room int) (n int, more bool) {
 	for s.Outstanding() < maxDescriptors {
 		ref, k, ok := s.nextULPDU(room, n)

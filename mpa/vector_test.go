@@ -133,7 +133,8 @@ func TestGatherRefuses(t *testing.T) {
 	}
 }
 
-// TestVectorRestore removes appended bytes from a piece of Room, and after a lent piece.
+// TestVectorRestore: Restore removes everything appended since Snapshot, whether the last piece was then in Room or
+// lent.
 func TestVectorRestore(t *testing.T) {
 	for _, lent := range []bool{false, true} {
 		v := Vector{Room: make([]byte, 100)}

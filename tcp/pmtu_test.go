@@ -245,7 +245,8 @@ func TestMTUProbe(t *testing.T) {
 	}
 }
 
-// TestMTUProbeHalves is RFC 4821, 7.3: each lost probe halves the search range, down to the resolution.
+// TestMTUProbeHalves checks RFC 4821, 7.3: the first probe has the maximum size, and each lost probe halves the search
+// range.
 func TestMTUProbeHalves(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
 	p.open(mss(1460), sackOK())

@@ -36,7 +36,8 @@ func local(t *testing.T, xwarp string, args ...string) *exec.Cmd {
 	return c
 }
 
-// forAll is installed, accessible to all users.
+// forAll is like installed, but makes the directories above the copy accessible to all users. It returns the path of
+// xwarp.
 func forAll(t *testing.T) (xwarp string) {
 	t.Helper()
 	xwarp = installed(t, true)

@@ -11,7 +11,8 @@ import (
 	"xwarp/ddp"
 )
 
-// TestCounters: each message and each segment is counted once, where it leaves and where it arrives.
+// TestCounters checks that each segment is counted once where it leaves and once where it arrives, and so is each
+// message, except that the receiver does not count Writes and Responses as messages.
 func TestCounters(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	far := b.region(400, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite |

@@ -19,10 +19,10 @@ type peerAccount struct {
 	idle    idle
 }
 
-// count adds by to the connections of acc and its network at a stage.
-func (p *Peers) count(acc *peerAccount, s stage, by int, now tick.Time) {
+// count adds n, which may be negative, to the number of connections at a stage, of acc and of its network.
+func (p *Peers) count(acc *peerAccount, s stage, n int, now tick.Time) {
 	for c := acc; c != nil; c = c.net {
-		c.n[s] += by
+		c.n[s] += n
 		p.updateIdle(c, now)
 	}
 }

@@ -252,7 +252,8 @@ func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 // Upper returns the layer set by Connect or the listener.
 func (e *Endpoint) Upper() Upper { return e.upper }
 
-// SetUpper replaces the upper layer of a started connection. The caller passes the positions in both streams to u.
+// SetUpper replaces the upper layer of a started connection. It does not call u.Start: unless u was started before, the
+// caller does, with the sequence numbers at which u begins to send and to receive.
 func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
 func (e *Endpoint) setUpper(u Upper) {

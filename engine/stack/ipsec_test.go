@@ -80,7 +80,8 @@ type espPair struct {
 	seen   map[[2]uint32]bool // SPI and sequence number of each frame
 }
 
-// newESPPair returns two stacks with a connection from the first to the second. Without keys it waits.
+// newESPPair returns two stacks with a connection from the first to the second: established with SAs if keys is true,
+// otherwise with a SYN that waits for an SA.
 func newESPPair(t *testing.T, v6 bool, shape esp.Shape, upper [2]Upper, keys bool,
 	change func(i int, c *Config)) *espPair {
 	t.Helper()

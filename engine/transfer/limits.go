@@ -46,7 +46,7 @@ const (
 	// partialAge is how long a partial file may be resumed before a start removes it. Otherwise abandoned copies would
 	// fill the disk.
 	partialAge = 7 * 24 * time.Hour
-	// smallest is the minimum size in bytes of an interrupted file to keep: smaller ones have no complete piece.
+	// smallest is the length in bytes from which an interrupted file is kept to be resumed, however much of it arrived.
 	smallest = PieceLen
 	// maxRefused is the number of failed requests about files after which a connection ends, because each writes a log
 	// line.

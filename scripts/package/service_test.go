@@ -20,7 +20,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// exports are one of each kind, but for huge pages, which are the whole kernel's.
+// exports is configuration with an export of each kind, except in huge pages: network namespaces share the kernel's
+// pool of them, so a test must not reserve any.
 const exports = `
 [[interface]]
 name = "sockets"

@@ -3,7 +3,8 @@ package loss
 import "testing"
 
 // TestNewReno checks RFC 6582, 3.2: recovery after three duplicate acknowledgements, retransmission after a partial
-// acknowledgement, and no second recovery for duplicates of old ones.
+// acknowledgement, and no second recovery after duplicates that acknowledge nothing beyond recover. Window updates and
+// segments with data are not duplicates.
 //
 //req:rfc5681-3.2-3 rfc5681-3.2-7 rfc5681-3.2-8 rfc5681-3.2-10 rfc5681-3.2-11 rfc8985-4-1
 func TestNewReno(t *testing.T) {

@@ -118,7 +118,7 @@ func SACKLen(n int) int { return 4 + n*lenSACKBlock }
 func AccECNLen(n int) int { return (2 + n*lenAccECNCounter + 3) &^ 3 }
 
 // put writes the options to b in a fixed order, and returns the number of bytes written. NOPs before each option pad it
-// to a multiple of four bytes.
+// to a multiple of four bytes; SACK-permitted takes the place of the two NOPs before timestamps.
 func (o *Options) put(b []byte) int {
 	n, p := 0, o.Present
 	if p&HasMSS != 0 {

@@ -35,7 +35,8 @@ const headerLen = 8
 // ErrConnClosed is the error of a connection closed by this side.
 var ErrConnClosed = errors.New("control connection closed locally")
 
-// ErrFrame is wrapped if the other side violates the protocol. The connection is unusable afterwards.
+// ErrFrame is wrapped if the other side violates the protocol. An invalid frame ends the connection. An error in the
+// reply to a request (CodeInvalid), which also matches ErrFrame, does not.
 var ErrFrame = errors.New("control protocol violated")
 
 type header struct {

@@ -9,7 +9,7 @@ const (
 	// MaxRequest is the maximum length of a request body in bytes, which the daemon buffers before it parses it.
 	MaxRequest = 64 << 10
 	// maxNesting is the maximum nesting of objects and lists in a request, because the parser's stack grows with it.
-	// Requests have three levels.
+	// The deepest request, a capture with flows, has four levels.
 	maxNesting = 8
 	// MaxReply is the maximum length of the body of a reply or event in bytes; snapshots are the longest.
 	MaxReply = 64 << 20

@@ -289,7 +289,7 @@ var remedies = map[string]string{
 	config.RestartNever:  "systemctl restart xwarpd",
 }
 
-// Remedy returns the next step after the device was lost.
+// Remedy returns what the operator should do about a lost or absent device, as text for logs and errors.
 func (dev *Device) Remedy() string {
 	if dev.Absent {
 		return "fix the cause: the device then opens by itself"

@@ -68,7 +68,8 @@ func DisableCore(cfg *config.Loaded) error {
 	return nil
 }
 
-// addIPsec adds the device's IPsec, if it has it, and returns its SAs.
+// addIPsec adds the device's IPsec counters to l and its IPsec state to to, and returns its SAs. It adds nothing for a
+// device without IPsec.
 func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (list []control.SAState,
 	err error) {
 	s, err := dev.xdp.IPsec(func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending bool) {

@@ -48,7 +48,8 @@ func (d *Device) nic() (nic net.Interface) {
 	return nic
 }
 
-// NetlinkDevice returns the device as programs of a style see it, "iwarp" or "roce". Its files have no counters.
+// NetlinkDevice returns the device as programs of a style, "iwarp" or "roce", see it over netlink. The counters among
+// its files are 0.
 func (d *Device) NetlinkDevice(style string) nldev.Device {
 	nic := d.nic()
 	v := nldev.Device{Name: "xwarp_" + d.Name, Netdev: d.ifname(), Index: nic.Index, Protocol: "iw",

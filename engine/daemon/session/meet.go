@@ -50,7 +50,8 @@ func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
 	return m
 }
 
-// portAt returns the port on which the daemon of an address listens: this daemon or another.
+// portAt returns the port to connect to for a rendezvous with address at: that of this daemon's listener if it has one
+// there, otherwise the one on which other daemons listen.
 func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
 	m.mu.Lock()
 	p := m.ports[meetingAddr{dev, at}]

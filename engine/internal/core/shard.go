@@ -134,7 +134,7 @@ func (s *Shard) Do(f func() error) (err error) {
 	return err
 }
 
-// CallFor is Call for work on p, which ends when f panics.
+// CallFor is Call for a function that works on p: if f panics, p ends.
 func (s *Shard) CallFor(p panicTarget, f func()) error {
 	done := make(chan struct{})
 	err := verbs.ErrDefect

@@ -13,8 +13,8 @@ import (
 const (
 	us = tick.Microsecond
 	ms = tick.Millisecond
-	// settleTime is how long after the last fault everything must have ended: some back-offs of the duration of the
-	// fault, the timeouts of close and start-up, and TIME-WAIT.
+	// settleTime is how long after the last fault everything must have ended. It covers a few retransmission timeouts,
+	// each backed off to the duration of the fault, the timeouts of close and start-up, and TIME-WAIT.
 	settleTime = 150 * tick.Second
 	// workTime is the same if no fault excuses a failed connection. Whatever takes longer has stalled.
 	workTime = 75 * tick.Second

@@ -32,7 +32,7 @@ const (
 	blackHoleTime = 15 * tick.Second
 )
 
-// earlyEnd is how a connection ends.
+// earlyEnd is how the scenario makes a connection end: gracefully, or in one of the ways below.
 type earlyEnd uint8
 
 const (
