@@ -266,7 +266,8 @@ func TestUnitCapabilities(t *testing.T) {
 	h.members("xdpfilt_alw_all")
 }
 
-// unitCapabilities returns a command that starts a program as root with the capabilities of the packaged unit.
+// unitCapabilities returns a command that starts a program as root with the capabilities and the memory limit of the
+// packaged unit.
 func unitCapabilities(t *testing.T) string {
 	unit, err := os.ReadFile("../../package/xwarpd.service")
 	if err != nil {
@@ -281,5 +282,5 @@ func unitCapabilities(t *testing.T) string {
 	for _, c := range strings.Fields(line) {
 		set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
 	}
-	return "setpriv --no-new-privs --bounding-set=" + set
+	return "prlimit --memlock=unlimited setpriv --no-new-privs --bounding-set=" + set
 }
