@@ -300,23 +300,26 @@ func (t *trunk) watch() {
 // fails, otherwise "". It logs an error whose text is not last.
 func (t *trunk) reattach(last string) string {
 	var again bool
-	err := t.ns.Do(func() (err error) {
+	space := t.ns
+	if t.bond != nil {
+		space = t.bond.space
+	}
+	err := space.Do(func() (err error) {
 		again, err = t.reattachAll()
 		return err
 	})
-	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-		err = nil // the devices end
-	}
-	switch {
-	case again:
+	if again {
 		t.log.Warn("attached the XDP program again: another process had detached it")
-	case err == nil:
-		return ""
-	case err.Error() != last:
+	}
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		return "" // the devices end
+	}
+	text := verbs.ErrorText(err)
+	if text != "" && text != last {
 		t.log.Error("another process detached the XDP program: no connection receives frames",
 			"error", err, "next", "remove what the error names; xwarp tries again every second")
 	}
-	return verbs.ErrorText(err)
+	return text
 }
 
 // reattachAll calls Reattach of the program, or of those of the members of a bond.
