@@ -65,8 +65,7 @@ func (t *trunk) openBond(nic netlink.Link) error {
 	}
 	if why := bond.CheckMode(s.Mode); why != nil {
 		t.log.Warn("bond cannot use the sockets of its members: slower", "because", why,
-			"next", "ip link set NAME nomaster for each member; ip link set "+t.name+
-				" down; ip link set "+t.name+" type bond mode active-backup; restart")
+			"next", bond.ModeSteps(t.name)+"; restart")
 		return nil
 	}
 	if len(s.Members) == 0 {
@@ -288,7 +287,6 @@ func (t *trunk) memberNames() (members, senders []string) {
 	if t.bond == nil {
 		return nil, nil
 	}
-	members, senders = []string{}, []string{}
 	for _, m := range t.bond.state.Load().Members {
 		members = append(members, m.Name)
 		if m.Sends {

@@ -35,8 +35,7 @@ var bondCheck = check{
 func members(name string, s *bond.State, query func(ifindex int) (ring.Driver, error)) finding {
 	if why := bond.CheckMode(s.Mode); why != nil {
 		return warn("%s uses generic XDP: %v", name, why).
-			advise("ip link set NAME nomaster for each member; ip link set %[1]s down; "+
-				"ip link set %[1]s type bond mode active-backup", name)
+			advise("%s", bond.ModeSteps(name))
 	}
 	if len(s.Members) == 0 {
 		return fail("%s has no members", name).

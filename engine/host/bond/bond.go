@@ -57,6 +57,13 @@ func CheckMode(m netlink.BondMode) error {
 	return fmt.Errorf("xwarp sends on the members of bonds in the modes active-backup, balance-xor and 802.3ad, not %v", m)
 }
 
+// ModeSteps returns the commands that give a bond a mode for which CheckMode returns nil. The kernel changes the mode
+// of a bond only while it has no members.
+func ModeSteps(name string) string {
+	return fmt.Sprintf("ip link set NAME nomaster for each member; ip link set %[1]s down; "+
+		"ip link set %[1]s type bond mode active-backup", name)
+}
+
 // Is reports whether an interface is a bond.
 func Is(nic netlink.Link) bool { return nic.Type() == "bond" }
 

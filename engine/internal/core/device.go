@@ -151,9 +151,8 @@ func (d *Device) allShards() []*Shard {
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport {
 	m := d.drv.Describe()
-	if m.Members == nil { // JSON documents have empty lists, not null
-		m.Members, m.Senders = []string{}, []string{}
-	}
+	// JSON documents have empty lists, not null.
+	m.Members, m.Senders = append([]string{}, m.Members...), append([]string{}, m.Senders...)
 	return verbs.Transport{DeviceMode: m}
 }
 
