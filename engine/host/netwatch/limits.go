@@ -12,8 +12,9 @@ const (
 	// maxDrain limits the datagrams read before everything is reread, so that a flood of changes cannot delay rereading
 	// forever.
 	maxDrain = 1 << 16
-	// listPause is the minimum interval of rereading everything, so that a flood of changes, such as spoofed ARP, does
-	// not occupy a CPU.
+	// listPause is the minimum interval of rereading everything because changes were lost, so that a flood of changes,
+	// such as spoofed ARP, does not occupy a CPU. Messages that Options.Relist names come from administrators of this
+	// host, and wait for Options.Settle only.
 	listPause = 100 * time.Millisecond
 	// firstPause and maxPause are the intervals of retries of rereading everything or reopening the socket.
 	firstPause = 20 * time.Millisecond
