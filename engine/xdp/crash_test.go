@@ -134,12 +134,24 @@ func eventually(ok func() bool) bool {
 
 func attached(t *testing.T, h *topo.Host) bool {
 	t.Helper()
-	l, err := h.Netlink().LinkByName(h.Link.Name)
+	return programOf(t, h, h.Link.Name) != 0
+}
+
+// programOf returns the ID of the XDP program of an interface of a host, or 0.
+func programOf(t *testing.T, h *topo.Host, name string) uint32 {
+	t.Helper()
+	nic, err := h.Netlink().LinkByName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := l.Attrs().Xdp
-	return x != nil && x.Attached
+	x := nic.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return 0
+	}
+	if x.ProgId == 0 {
+		t.Fatalf("%s has several XDP programs", name)
+	}
+	return x.ProgId
 }
 
 // hostAnswers checks that the kernel of B serves ordinary TCP on another port than the engine's.

@@ -14,19 +14,6 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// programOf returns the ID of the XDP program of an interface of a host, or 0.
-func programOf(t *testing.T, h *topo.Host, name string) uint32 {
-	t.Helper()
-	nic, err := h.Netlink().LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if nic.Attrs().Xdp == nil {
-		return 0
-	}
-	return nic.Attrs().Xdp.ProgId
-}
-
 // detachByForce detaches the XDP program of an interface of a host, as bpftool link detach does.
 func detachByForce(t *testing.T, h *topo.Host, name string) {
 	t.Helper()
