@@ -20,12 +20,13 @@ type Channel struct {
 
 // NewChannel creates a channel. peer is the program's end, which the caller owns.
 func NewChannel() (c *Channel, peer int, err error) {
-	fd, peer, err := newStream(1) // the kernel raises it to its minimum: a few unread signals, not hundreds
+	fd, peer, err := newStream(1) // the kernel raises 1 to its minimum, which holds a few unread signals, not hundreds
 	return &Channel{fd: fd}, peer, err
 }
 
-// NewStream creates a stream socket. The daemon writes to f, and a program reads the other end. A pipe is not suitable:
-// its reader holds a lock for which the writer waits, even with O_NONBLOCK.
+// NewStream creates a stream socket. The daemon writes to f, and a program reads from peer. buffer is the size of the
+// send buffer in bytes. A pipe is not suitable: while a program reads it, the kernel holds a lock of the pipe, for
+// which a writer waits even with O_NONBLOCK.
 func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	fd, peer, err := newStream(buffer)
 	if err != nil {
@@ -39,8 +40,8 @@ func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	return os.NewFile(uintptr(fd), name), peer, nil
 }
 
-// newStream creates the two ends. Nothing can be sent to the daemon's end, because closing it would close bytes and
-// descriptors sent there.
+// newStream creates a stream socket: fd is the daemon's end, peer the program's. The program cannot send to fd:
+// otherwise closing fd would also close the descriptors that the program sent to it, which can block.
 func newStream(buffer int) (fd, peer int, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -80,7 +81,7 @@ func (c *Channel) Close() {
 // ChannelReader is the program's end of a completion channel.
 type ChannelReader struct{ f *os.File }
 
-// OpenChannel takes over a program's end.
+// OpenChannel takes ownership of fd, a program's end of a completion channel. It closes fd if it fails.
 func OpenChannel(fd int) (*ChannelReader, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
@@ -99,8 +100,9 @@ func (r *ChannelReader) Wait() error {
 // Close ends Wait.
 func (r *ChannelReader) Close() error { return r.f.Close() }
 
-// PassRights says whether programs may send descriptors through a socket, or through those accepted by a listener.
-// Before Linux 6.16 they always may.
+// PassRights allows or forbids programs to send descriptors through the socket s or, if s is a listener, through the
+// sockets that it accepts. It has no effect before Linux 6.16, which introduced SO_PASSRIGHTS: there programs always
+// may.
 func PassRights(s syscall.Conn, may bool) {
 	raw, err := s.SyscallConn()
 	if err != nil {

@@ -8,15 +8,16 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// Layout of a send slot. Gather list and inline data follow each other; their room is that of the queue pair.
+// Layout of a send slot, in bytes. The gather list, whose elements are called pieces here, comes before the inline
+// data. Each has room for the maximum of the queue pair. - is unused.
 //
-//	 0 id        8 op   9 flags  10 pieces  11 -   12 inline bytes (16 bits)  14 -
+//	 0 id        8 op   9 flags  10 piece count  11 -   12 inline byte count (16 bits)  14 -
 //	16 remote stag      20 stag to invalidate      24 remote offset
 //	32 immediate (8)    40 data    48 mask    56 compare    64 compare mask
-//	72 region (4)       76 access
+//	72 stag of the region to which a window is bound (4)       76 access
 //	80 pieces: stag (4), length (4), offset (8) each;  then inline data
 //
-// Layout of a receive slot: 0 id, 8 pieces, 9 flags, 16 pieces as above. All numbers have the host's byte order.
+// Layout of a receive slot: 0 id, 8 piece count, 9 flags, 16 pieces as above. All numbers have the host's byte order.
 const (
 	idAt          = 0 // of all slots
 	opAt          = 8
@@ -45,14 +46,15 @@ const (
 )
 
 // OpWriteImm is a Write followed by an Immediate Data message, as one work request: one slot and one completion, that
-// of the message. If the Write fails, the message gets its status. With opWriteImmSE the message has a solicited event.
+// of the message. If the Write fails, the completion has the Write's status. With opWriteImmSE the message has a
+// solicited event.
 const (
 	OpWriteImm   rdmap.WROp = 128
 	opWriteImmSE rdmap.WROp = 129
 )
 
-// SplitImm splits wr, which may be a Write and an Immediate Data message, into the Write, and then, the message. It
-// reports whether there is a message.
+// SplitImm splits a wr whose Op is OpWriteImm or opWriteImmSE: it leaves the Write in wr, stores the message, which
+// must be posted next, in then, and returns true. It returns false for any other wr, and changes nothing.
 func SplitImm(wr, then *rdmap.SendWR) bool {
 	if wr.Op != OpWriteImm && wr.Op != opWriteImmSE {
 		return false
@@ -172,9 +174,10 @@ func parseSGL(list []rdmap.SGE, b []byte, n int) []rdmap.SGE {
 	return list
 }
 
-// CompletionSlot is the length of a slot of a completion queue:
+// CompletionSlot is the length of a slot of a completion queue, in bytes. Its layout:
 //
-//	0 id   8 number of the queue pair   12 op   13 status   14 flags   15 -   16 bytes   20 invalidated stag   24 immediate (8)   32 -
+//	 0 id   8 number of the queue pair   12 op   13 status   14 flags   15 -
+//	16 byte count (4)   20 invalidated stag   24 immediate (8)   32 -
 const CompletionSlot = 64
 
 const (

@@ -30,11 +30,12 @@ const (
 	CodeInternal   Code = "internal"   // error of the daemon
 )
 
-// Error is an error sent over the socket. errors.Is matches the errors of the verbs, and its errno.
+// Error is an error sent over the socket. errors.Is matches it with its errno, and with the errors of the verbs that
+// its code stands for.
 type Error struct {
 	Code  Code          `json:"code"`
 	Text  string        `json:"text"`
-	Errno syscall.Errno `json:"errno,omitempty"` // 0 if there is none
+	Errno syscall.Errno `json:"errno,omitempty"` // 0: none
 	// PrivateData is the private data of the peer's consumer, with CodeRejected.
 	PrivateData []byte `json:"private_data,omitempty"`
 	// Terminate is the Terminate message that ended the connection, if any.
@@ -55,7 +56,8 @@ func Errorf(c Code, format string, args ...any) error {
 	return &Error{Code: c, Text: fmt.Sprintf(format, args...)}
 }
 
-// sentinels are the errors that errors.Is matches with an Error, by code.
+// sentinels are the errors that a code stands for. AsError finds the code of an error here, and Error.Unwrap the errors
+// of a code.
 var sentinels = []struct {
 	code Code
 	err  error
@@ -73,10 +75,10 @@ var sentinels = []struct {
 	{CodeInvalid, verbs.ErrInvalid},
 }
 
-// numbered are errors of the verbs with their own errno and without a code.
+// numbered are the errors of the verbs that Error.Unwrap finds by their errno, because they have no code of their own.
 var numbered = []error{verbs.ErrHasConn, verbs.ErrStartup}
 
-// Unwrap returns the errors of the code and of the errno.
+// Unwrap returns the errors that e stands for: those of its code, of its Terminate message and of its errno.
 func (e *Error) Unwrap() (all []error) {
 	for _, s := range sentinels {
 		if s.code == e.Code {
@@ -101,7 +103,7 @@ func (e *Error) Unwrap() (all []error) {
 	return append(all, e.Errno)
 }
 
-// QuotaError converts an error of package budget, or nil, for a program.
+// QuotaError converts an error of package budget to an Error with CodeQuota. It returns nil for nil.
 func QuotaError(err error) error {
 	if err == nil {
 		return nil
@@ -109,7 +111,7 @@ func QuotaError(err error) error {
 	return Errorf(CodeQuota, "%v", err)
 }
 
-// AsError converts err, or nil, for sending over the socket.
+// AsError converts err for sending over the socket. It returns nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil

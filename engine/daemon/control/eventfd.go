@@ -16,8 +16,8 @@ import (
 type Signal struct {
 	f      *os.File
 	rc     syscall.RawConn
-	roused atomic.Bool
-	timed  bool // the file has a deadline; used by the waiting goroutine
+	roused atomic.Bool // Rouse was called, and Wait has not returned because of it
+	timed  bool        // the file has a deadline; used by the waiting goroutine
 }
 
 // NewSignal creates an eventfd.
@@ -57,8 +57,8 @@ func (s *Signal) Ring() {
 	s.rc.Control(func(fd uintptr) { unix.Write(int(fd), one[:]) })
 }
 
-// Wait returns after the next signal, after Rouse, after limit (0: no limit), or with an error after Close. It reports
-// whether it was a signal. Only one goroutine may wait.
+// Wait returns after the next signal, after Rouse, after limit (0: no limit), or with an error after Close. rung
+// reports whether it returned because of a signal. Only one goroutine may wait.
 func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
 	if limit > 0 || s.timed {
 		var at time.Time

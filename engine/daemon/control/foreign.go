@@ -12,14 +12,15 @@ import (
 // Mapper maps memory shared with programs: memfds, and files on tmpfs and hugetlbfs. The kernel alone serves these, so
 // no access waits for a disk or another program.
 //
-// This process must never touch a page first: the kernel charges a page to the control group that does, for as long as
-// the file exists. A program that registers memory with holes, or punches holes later, could fill the control group of
-// the daemon, despite its limits, until the kernel kills it. So every mapping belongs to a userfaultfd, which turns an
-// access to a missing page into a SIGBUS, like an access beyond the end of a truncated file, and the engine survives
-// both. Memory sealed against writing cannot belong to a userfaultfd and needs F_SEAL_SHRINK.
+// This process must never be the first to touch a page: the kernel charges the page to the control group of the process
+// that does, for as long as the file exists. Otherwise a program that registers memory with holes, or punches holes
+// later, could fill the control group of the daemon, despite the program's limits, until the kernel kills the daemon.
+// So every mapping belongs to a userfaultfd: an access to a missing page raises SIGBUS, like an access beyond the end
+// of a truncated file, and the engine survives both. Memory sealed against writing cannot belong to a userfaultfd. Its
+// seals prevent that pages go missing, and must include F_SEAL_SHRINK.
 type Mapper struct {
 	fd  int
-	err error // why there is no userfaultfd
+	err error // why Mapper cannot map; nil: it can
 }
 
 // Payer is charged for each mapping made for it, until its Memory is closed.
@@ -38,7 +39,8 @@ const (
 	uffdSigbus       = 1 << 7
 	uffdModeMissing  = 1
 	frozen           = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE // either one prevents punching holes
-	// populating holds a kernel lock that this process's heap also needs
+	// populateStep is the number of bytes that one system call populates. The call holds a kernel lock that allocating
+	// memory for this process's heap also needs.
 	populateStep = 4 << 20
 )
 
@@ -58,8 +60,9 @@ func NewMapper() *Mapper {
 	return m
 }
 
-// NewMemory creates memory for rings, charged to the payer. This process touches no page before the program does, which
-// pays for it and may keep it. Access to a missing page panics, see package fault.
+// NewMemory creates n bytes of memory, rounded up to whole pages, for rings or doorbells, and charges the mapping to
+// the payer. The program must touch each page first: the kernel then charges the page to the program, which may keep
+// it. An access of this process to a missing page raises SIGBUS, which is a panic with debug.SetPanicOnFault.
 func (m *Mapper) NewMemory(payer Payer, name string, n int) (*Memory, error) {
 	if m.err != nil {
 		return nil, fmt.Errorf("cannot guard shared memory: %w", m.err)
@@ -77,7 +80,7 @@ func (m *Mapper) NewMemory(payer Payer, name string, n int) (*Memory, error) {
 	})
 }
 
-// charged creates a mapping that is charged to the payer.
+// charged calls open to create a mapping, and charges it to the payer until it is closed.
 func charged(payer Payer, open func() (*Memory, error)) (*Memory, error) {
 	if err := payer.ReserveMapping(); err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func charged(payer Payer, open func() (*Memory, error)) (*Memory, error) {
 // Err returns why no memory can be mapped, or nil.
 func (m *Mapper) Err() error { return m.err }
 
-// Close ends the use of m. Its mappings are no longer guarded.
+// Close ends the use of m. Its mappings remain, but are no longer guarded: an access to a missing page allocates it.
 func (m *Mapper) Close() {
 	if m.fd >= 0 {
 		unix.Close(m.fd)
@@ -102,8 +105,8 @@ func (m *Mapper) Close() {
 	m.fd, m.err = -1, unix.EBADF
 }
 
-// Map maps length bytes at offset of a file, charged to the payer. mem lies in the mapping, which the caller closes.
-// write makes it writable. All pages must be present.
+// Map maps length bytes at offset of a file, and charges the mapping to the payer. mem is these bytes. They are part of
+// mapping, which has whole pages; the caller closes mapping. write makes mem writable. Map fails if a page is missing.
 func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (mapping *Memory,
 	mem []byte, err error) {
 	if m.err != nil {
@@ -125,7 +128,8 @@ func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (ma
 	return mapping, mapping.Mem[slack:][:length:length], nil
 }
 
-// mapForeign maps whole pages.
+// mapForeign maps length bytes of a program's file, which must be whole pages, and guards them. It fails if one is
+// missing.
 func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bool) (mapping []byte,
 	err error) {
 	prot, advice := unix.PROT_READ, unix.MADV_POPULATE_READ
@@ -162,7 +166,7 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 var errHoles = errors.New("the memory has holes or was truncated: touch all " +
 	"pages before registering a region, e.g. with MADV_POPULATE_WRITE (madvise(2))")
 
-// guard makes accesses to missing pages of a mapping fail.
+// guard makes an access to a missing page of a mapping raise SIGBUS instead of allocating the page.
 func (m *Mapper) guard(mapping []byte) error {
 	r := struct{ start, length, mode, ioctls uint64 }{
 		uint64(uintptr(unsafe.Pointer(&mapping[0]))), uint64(len(mapping)), uffdModeMissing, 0,

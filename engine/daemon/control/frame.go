@@ -35,8 +35,8 @@ const headerLen = 8
 // ErrConnClosed is the error of a connection closed by this side.
 var ErrConnClosed = errors.New("control connection closed locally")
 
-// ErrFrame is wrapped if the other side violates the protocol. An invalid frame ends the connection. An error in the
-// reply to a request (CodeInvalid), which also matches ErrFrame, does not.
+// ErrFrame says that the other side violated the protocol. An invalid frame ends the connection. An invalid request may
+// instead get a reply with CodeInvalid: that error also matches ErrFrame, but the connection stays.
 var ErrFrame = errors.New("control protocol violated")
 
 type header struct {
@@ -72,7 +72,7 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 type Conn struct {
 	sock  *net.UnixConn
 	limit int        // maximum length of a received body
-	mu    sync.Mutex // for senders
+	mu    sync.Mutex // held while a frame is sent
 
 	life   sync.RWMutex // locked for writing by Close, and for reading by all other methods except Receive
 	closed bool
@@ -91,8 +91,9 @@ func (c *Conn) Shutdown() {
 	}
 }
 
-// Close closes the socket, and the descriptors that the other side sent but nobody received. It blocks as long as the
-// other side makes these closes take. The caller must also be the receiver, unless it trusts the other side.
+// Close closes the socket. The kernel then closes the descriptors that were sent to it but not received, and the other
+// side can make that block as long as it wants (SO_LINGER, FUSE). Unless the other side is trusted, only the goroutine
+// that calls Receive may call Close.
 func (c *Conn) Close() error {
 	c.Shutdown()
 	c.life.Lock()
@@ -105,7 +106,7 @@ func (c *Conn) Close() error {
 	return c.sock.Close()
 }
 
-// Send writes one frame. The caller keeps the descriptors.
+// Send writes one frame. The caller still owns the descriptors.
 func (c *Conn) Send(k Kind, body []byte, files ...int) error {
 	return c.SendParts(k, [][]byte{body}, files...)
 }

@@ -150,7 +150,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestClosedConn: use of a connection after its end returns an error of its own.
+// TestClosedConn: after Close, Send and Receive return ErrConnClosed.
 func TestClosedConn(t *testing.T) {
 	end, _ := pair(t)
 	a := NewConn(end, 100)

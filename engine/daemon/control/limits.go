@@ -4,7 +4,7 @@ import "time"
 
 // Limits of the protocol, each with what it prevents.
 const (
-	// Version is the version of the protocol. A daemon accepts exactly the versions that it knows.
+	// Version is the version of the protocol. The daemon refuses programs with any other version.
 	Version = 7
 	// MaxRequest is the maximum length of a request body in bytes, which the daemon buffers before it parses it.
 	MaxRequest = 64 << 10
@@ -17,8 +17,8 @@ const (
 	MaxFiles = 2
 	// MaxPending limits the pending requests of a client, because each has a goroutine.
 	MaxPending = 256
-	// MaxDepth limits the work queues of queue pairs and shared receive queues, MaxCQDepth completion queues, because
-	// the daemon allocates memory for them.
+	// MaxDepth is the maximum number of entries of each work queue of a queue pair and of a shared receive queue,
+	// MaxCQDepth that of a completion queue. The daemon needs memory for each entry.
 	MaxDepth   = 8192
 	MaxCQDepth = 1 << 18
 	// MaxRegion is the maximum length of a memory region in bytes.
@@ -27,8 +27,8 @@ const (
 	MaxOffset = 1 << 47
 	// MaxBacklog limits the unanswered connection requests of a listener.
 	MaxBacklog = 1024
-	// MaxPatience is the maximum time, in milliseconds, to retry a connect to a port that refuses it: each attempt
-	// costs the peer a reset.
+	// MaxPatience is the maximum time, in milliseconds, to retry a connect to a port that refuses it: the peer
+	// must answer each attempt with a RST.
 	MaxPatience = 1000
 	// MaxResolve is the maximum time, in milliseconds, that a request waits for a next hop.
 	MaxResolve = 600_000

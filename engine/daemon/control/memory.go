@@ -10,9 +10,9 @@ import (
 
 // Memory is a memfd and its mapping.
 type Memory struct {
-	Fd    int // -1: not owned
+	Fd    int // -1: not owned by this Memory, as after TakeFd
 	Mem   []byte
-	payer Payer // of the mapping; nil: none
+	payer Payer // is charged for the mapping; nil: none
 }
 
 // WholePages returns n rounded up to whole pages, in bytes.

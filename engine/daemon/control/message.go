@@ -58,8 +58,8 @@ const (
 	OpReload        Op = "reload"
 )
 
-// Handle identifies an object of one session: a PD, MR, CQ, QP, listener or connection request. Values are never
-// reused.
+// Handle identifies an object of one session, such as a queue pair, a memory region, a listener or a connection
+// request. A session never reuses a handle.
 type Handle uint32
 
 // Request is the body of a request. The client chooses ID, which the reply returns. It must differ from those of all
@@ -70,7 +70,8 @@ type Request struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Reply is the body of a reply, with Result or Error.
+// Reply is the body of a reply. At most one of Result and Error is set: neither, if a request without a result
+// succeeded.
 type Reply struct {
 	ID     uint64          `json:"id"`
 	Result json.RawMessage `json:"result,omitempty"`
@@ -83,16 +84,17 @@ type Event struct {
 	QP    Handle `json:"qp,omitempty"`
 	SRQ   Handle `json:"srq,omitempty"`
 	CQ    Handle `json:"cq,omitempty"`
-	Error *Error `json:"error,omitempty"` // of a queue pair; nil after a graceful close
-	// Cause is the protocol error of either side: one of the words below, or empty if there was none.
+	Error *Error `json:"error,omitempty"` // why a queue pair ended; nil after a graceful close
+	// Cause is the kind of protocol error that either side detected: one of the words below, or empty for none.
 	Cause string `json:"cause,omitempty"`
 }
 
-// Causes, as events of the verbs: IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR and QP_FATAL.
+// The values of Event.Cause. In the verbs they are IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_REQ_ERR and
+// IBV_EVENT_QP_FATAL.
 const (
-	CauseAccess  = "access"  // to memory
+	CauseAccess  = "access"  // an access to memory that is not allowed
 	CauseRequest = "request" // an invalid message, or one that could not be executed
-	CauseFatal   = "fatal"
+	CauseFatal   = "fatal"   // any other protocol error
 )
 
 // The events.
@@ -109,7 +111,7 @@ const (
 // HelloArgs are the arguments of the first request.
 type HelloArgs struct {
 	Version int    `json:"version"`
-	Device  string `json:"device,omitempty"` // name of its interface; empty: the first one
+	Device  string `json:"device,omitempty"` // name of the device; empty: the first one
 	Program string `json:"program,omitempty"`
 }
 
@@ -118,7 +120,7 @@ type HelloResult struct {
 	Version int        `json:"version"`
 	Device  DeviceInfo `json:"device"`
 	Pid     int        `json:"pid"`               // of the daemon
-	Session uint64     `json:"session,omitempty"` // number in a Snapshot
+	Session uint64     `json:"session,omitempty"` // number of the session in a Snapshot
 	// Devices are all devices of the daemon, including Device.
 	Devices []DeviceInfo `json:"devices"`
 	// Limits are the current limits of the session's user, by the keys of [limits]. The operator has none.
@@ -135,19 +137,19 @@ type DeviceInfo struct {
 	verbs.DeviceMode
 }
 
-// NetlinkArgs is a request of NETLINK_RDMA. Style is that of the program's devices, "iwarp" or "roce".
+// NetlinkArgs is a request of NETLINK_RDMA. Style is how the program sees the devices: "iwarp" or "roce".
 type NetlinkArgs struct {
 	Request []byte `json:"request"`
 	Style   string `json:"style"`
 }
 
-// NetlinkResult is the answer: datagrams of whole messages. A failed request returns an error with the errno of
-// NLMSG_ERROR instead.
+// NetlinkResult is the answer: datagrams, each with whole netlink messages. A failed request returns an error with the
+// errno of NLMSG_ERROR instead.
 type NetlinkResult struct {
 	Datagrams [][]byte `json:"datagrams"`
 }
 
-// Object has a handle, as arguments or result.
+// Object is the arguments or the result of an operation that needs no more than the handle of an object.
 type Object struct {
 	Handle Handle `json:"handle"`
 }
@@ -158,7 +160,7 @@ type RegMRArgs struct {
 	Offset uint64     `json:"offset"`
 	Length uint64     `json:"length"`
 	Access ddp.Access `json:"access"`
-	Base   ddp.TO     `json:"base,omitempty"` // TO of the first byte
+	Base   ddp.TO     `json:"base,omitempty"` // tagged offset of the first byte
 }
 
 // RegMRResult describes the region.
@@ -179,8 +181,8 @@ type AllocMWResult struct {
 	STag   ddp.STag `json:"stag"`
 }
 
-// ModifyQPArgs set which of RemoteRead, RemoteWrite and RemoteAtomic the peer of a queue pair has, and the class of its
-// packets. An absent one stays as it is.
+// ModifyQPArgs change a queue pair. Access has the rights of its peer: any of RemoteRead, RemoteWrite and RemoteAtomic.
+// DSCP is the class of the packets sent. A nil field changes nothing.
 type ModifyQPArgs struct {
 	Handle Handle      `json:"handle"`
 	Access *ddp.Access `json:"access,omitempty"`
@@ -198,8 +200,9 @@ type CreateCQResult struct {
 	Ring   Geometry `json:"ring"`
 }
 
-// ResizeCQArgs request another ring, whose memory comes with the reply as for create_cq. Without Depth they request the
-// switch to it; the program must have touched its pages before.
+// ResizeCQArgs are the arguments of both steps of a resize. With Depth, the daemon creates another ring, and the reply
+// comes with the ring's memory. Without Depth, the daemon switches to that ring; the program must have touched its
+// pages before.
 type ResizeCQArgs struct {
 	Handle Handle `json:"handle"`
 	Depth  int    `json:"depth,omitempty"`
@@ -233,7 +236,7 @@ type ModifySRQArgs struct {
 
 // QuerySRQResult is the state of a shared receive queue.
 type QuerySRQResult struct {
-	Limit  int `json:"limit"`  // 0: none, or already reached
+	Limit  int `json:"limit"`  // 0: none is set, or it was reached
 	Posted int `json:"posted"` // posted receives
 }
 
@@ -254,7 +257,7 @@ type CreateQPArgs struct {
 // CreateQPResult comes with one descriptor: the memory of the rings.
 type CreateQPResult struct {
 	Handle Handle `json:"handle"`
-	// Number is the number of the queue pair for peers and in completions, unique in the daemon.
+	// Number identifies the queue pair to peers and in completions. It is unique in the daemon.
 	Number    uint32    `json:"qp_num"`
 	Send      Geometry  `json:"send"`
 	Recv      *Geometry `json:"recv,omitempty"` // nil with a shared receive queue
@@ -346,7 +349,7 @@ type RequestResult struct {
 	verbs.ConnRequest
 }
 
-// AcceptArgs answer a connection request. reject has no QP.
+// AcceptArgs are the arguments of accept and of reject, which answer a connection request. reject has no QP.
 type AcceptArgs struct {
 	Handle      Handle `json:"handle"`
 	QP          Handle `json:"qp,omitempty"`
@@ -360,7 +363,7 @@ type CancelArgs struct {
 	ID uint64 `json:"id"`
 }
 
-// FlushArgs name an exported region whose file to write to disk.
+// FlushArgs name the export whose file the daemon writes to disk.
 type FlushArgs struct {
 	Export string `json:"export"`
 }
@@ -372,7 +375,7 @@ const (
 	ConfirmUnasked = "not_awaited"
 )
 
-// ConfirmResult is the result of a confirmation: one of the words above.
+// ConfirmResult is the result of a confirmation. State is one of the words above.
 type ConfirmResult struct {
 	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" if no confirmation is needed"`
 	Left  float64 `json:"left_seconds" doc:"time that was left to confirm"`
@@ -381,7 +384,7 @@ type ConfirmResult struct {
 // ReloadResult is the result of a reload.
 type ReloadResult struct {
 	Applied bool     `json:"applied"`           // false: the file is invalid, and nothing changed
-	Path    string   `json:"path,omitempty"`    // of the file
+	Path    string   `json:"path,omitempty"`    // of the configuration file
 	Restart []string `json:"restart,omitempty"` // changed keys that need a restart
 	Errors  []string `json:"errors,omitempty"`  // errors in parts that were not applied
 }
@@ -399,7 +402,7 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
-// nesting returns the depth of the objects and lists in b, which may be invalid.
+// nesting returns how deeply the objects and lists in b are nested. b may be invalid JSON.
 func nesting(b []byte) (deepest int) {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
@@ -431,7 +434,7 @@ func ParseRequest(b []byte) (r Request, err error) {
 	return r, err
 }
 
-// ParseArgs parses the arguments of a request. Absent ones are treated as an empty object.
+// ParseArgs parses the arguments of a request into v. It leaves v unchanged if the request has none.
 func (r *Request) ParseArgs(v any) error {
 	if len(r.Args) == 0 {
 		return nil
@@ -470,19 +473,19 @@ func Marshal(v any) []byte {
 	return b
 }
 
-// CaptureArgs filter a capture of the session's device. Zero fields do not filter.
+// CaptureArgs filter and limit a capture of the session's device. A zero field does not.
 type CaptureArgs struct {
-	Flows   []CaptureFlow `json:"flows,omitempty"`  // only these connections
-	Remote  netip.Prefix  `json:"remote,omitzero"`  // peers
-	Port    uint16        `json:"port,omitempty"`   // of either end
-	Frames  uint64        `json:"frames,omitempty"` // number of frames after which to end, including those of the start
-	SnapLen int           `json:"snaplen,omitempty"`
+	Flows   []CaptureFlow `json:"flows,omitempty"`   // only these connections
+	Remote  netip.Prefix  `json:"remote,omitzero"`   // only these peers
+	Port    uint16        `json:"port,omitempty"`    // only this port, at either end
+	Frames  uint64        `json:"frames,omitempty"`  // ends the capture after as many; CaptureResult.Start is included
+	SnapLen int           `json:"snaplen,omitempty"` // bytes kept of each frame
 	// Decrypted adds frames before IPsec encrypts them and after it decrypts them, on separate interfaces in the file
 	// (operator only).
 	Decrypted bool `json:"decrypted,omitempty"`
 }
 
-// CaptureFlow is a connection.
+// CaptureFlow is the address pair of a connection.
 type CaptureFlow struct {
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
@@ -505,8 +508,9 @@ type EventsArgs struct {
 	After *uint64 `json:"after,omitempty"`
 }
 
-// EventsResult has events, oldest first. Lost is how many after EventsArgs.After were overwritten before. Next is the
-// After of the next request. The operator counts all events, a user only the own ones.
+// EventsResult has events, oldest first. Lost is the number of events after EventsArgs.After that were overwritten
+// before they were read. Next is the After of the next request. For the operator all events are numbered, for a user
+// only the user's own.
 type EventsResult struct {
 	Events []EventRecord `json:"events"`
 	Lost   uint64        `json:"lost,omitempty"`
@@ -515,11 +519,11 @@ type EventsResult struct {
 
 // Values of EventRecord.Change.
 const (
-	ChangeNew   = "new"
-	ChangeDel   = "del"
-	ChangeEvent = "event"
-	ChangeDrop  = "drop"
-	ChangeLost  = "lost"
+	ChangeNew   = "new"   // an object was created
+	ChangeDel   = "del"   // an object was destroyed
+	ChangeEvent = "event" // a line of the log
+	ChangeDrop  = "drop"  // frames were dropped; added by xwarp monitor
+	ChangeLost  = "lost"  // events are missing; added by xwarp monitor
 )
 
 // EventRecord is an event of the daemon: an object that was created or destroyed, or a line of the log, such as a

@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Default paths of a daemon's sockets. They are in separate directories, because containers mount that of the first.
+// Default paths of a daemon's sockets. They are in separate directories, because containers mount the directory of the
+// control socket, and must not get the operator socket.
 const (
 	DefaultPath         = "/run/xwarp/control.sock"
 	DefaultOperatorPath = "/run/xwarpd/admin.sock"
@@ -14,8 +15,8 @@ const (
 // TenantName returns the name of tenant n.
 func TenantName(n int) string { return fmt.Sprintf("tenant-%d", n) }
 
-// TenantPath returns the path of a tenant's control socket: tenants.directory has a directory for each tenant, with
-// nothing else in it.
+// TenantPath returns the path of a tenant's control socket: tenants.directory has a directory for each tenant, which
+// contains only this socket.
 func TenantPath(directory, name string) string {
 	return filepath.Join(directory, name, filepath.Base(DefaultPath))
 }

@@ -14,7 +14,7 @@ import (
 //
 //	  0  tail   entries produced so far, modulo 2^32; the producer writes it
 //	 64  head   entries consumed so far; the consumer writes it
-//	128  armed  1: the consumer wants a signal on its channel for the next entry
+//	128  armed  1: the consumer wants a signal on its channel for the next entry; 2: see armedSolicited
 //	132  state  1: the completion queue overran
 //	136  waits  not 0: the consumer sleeps on this word, a futex, for the next entry
 //	192  slots
@@ -51,12 +51,13 @@ type Geometry struct {
 // Len returns the length of the ring in bytes.
 func (g Geometry) Len() int { return slotsAt + int(g.Slots)*int(g.SlotSize) }
 
-// After returns the offset of a ring after g.
+// After returns the offset of a ring that follows g in the same memory.
 func (g Geometry) After() uint32 {
 	return (g.Offset + uint32(g.Len()) + ringAlign - 1) &^ (ringAlign - 1)
 }
 
-// NewGeometry returns a ring for at least depth slots of size bytes, rounded up to a cache line.
+// NewGeometry returns a ring at offset. It has depth slots, rounded up to a power of two, each of size bytes, rounded
+// up to a cache line.
 func NewGeometry(offset uint32, depth, size int) Geometry {
 	n := 1
 	for n < depth {
@@ -139,8 +140,8 @@ const (
 func (p *Producer) Waits() *uint32 { return word(p.mem, waitsAt) }
 
 // Wake wakes the consumers that sleep on the waits word of a ring. A worker must not call it: the kernel searches a
-// list that this futex shares with others of the host, and any program can make that list long. The ring may be
-// unmapped meanwhile.
+// list that this futex shares with others of the host, and any program can make that list long. The ring may already be
+// unmapped: Wake then wakes nobody.
 func Wake(waits *uint32) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(waits)), futexWake, maxWoken, 0, 0, 0)
 }
@@ -154,7 +155,8 @@ func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 	return &Consumer{a}, err
 }
 
-// Next returns the oldest slot, or nil. The producer may still write to it: copy it before parsing it.
+// Next returns the oldest slot, or nil if the ring is empty. The producer may still write to it: copy it before parsing
+// it.
 func (c *Consumer) Next() ([]byte, error) {
 	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
 	switch {
@@ -166,7 +168,7 @@ func (c *Consumer) Next() ([]byte, error) {
 	return c.slot(c.own), nil
 }
 
-// Len returns the number of entries.
+// Len returns the number of entries that are not yet released.
 func (c *Consumer) Len() (int, error) {
 	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
 	if n > c.mask+1 {
@@ -192,20 +194,20 @@ func (c *Consumer) Skip() error {
 // Doorbell memory of a session:
 //
 //	 0  sleeps  1 while the daemon sleeps: a program that posts then sets it to 0 and writes the eventfd
-//	64  bells   one bit for each queue pair: bit n mod 32 of word n / 32, set by a program that posts
+//	64  bells   one bit for each queue pair or SRQ: bit n mod 32 of word n / 32, set by a program that posts
 //
-// The bells are hints: the daemon checks no other queue pairs, and trusts only the contents of their rings.
+// A bell is a hint: it makes the daemon look at the rings of that queue. Only what is in the rings counts.
 const (
 	DoorbellLen = 4096
 	bellsAt     = 64
-	// MaxQPs limits the queue pairs of a session, because each has a bell.
+	// MaxQPs limits the queue pairs and shared receive queues of a session together, because each has a bell.
 	MaxQPs = (DoorbellLen - bellsAt) * 8
 )
 
 // Doorbell returns the word of doorbell memory that says whether the daemon sleeps.
 func Doorbell(mem []byte) *uint32 { return word(mem, 0) }
 
-// RingBell reports that the queue pair of that bell has entries in its work queues.
+// RingBell sets a bell: the daemon looks for new entries in the rings of that queue pair or shared receive queue.
 func RingBell(mem []byte, bell uint32) {
 	w, bit := word(mem, bellsAt+int(bell/32)*4), uint32(1)<<(bell%32)
 	if atomic.LoadUint32(w)&bit == 0 {
@@ -213,7 +215,7 @@ func RingBell(mem []byte, bell uint32) {
 	}
 }
 
-// TakeBells calls f for each bell below n that was rung, after silencing it.
+// TakeBells calls f for each bell below n that is set, after clearing it.
 func TakeBells(mem []byte, n int, f func(bell int)) {
 	for first := 0; first < n; first += 32 {
 		w := word(mem, bellsAt+first/8)
@@ -236,8 +238,8 @@ func SilenceBell(mem []byte, bell uint32) {
 // Disarm sets *w from 1 to 0 and reports whether it was 1.
 func Disarm(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
 
-// TakeArmed is Disarm for the word of a completion queue. The word stays if it waits for solicited completions only and
-// this one is not.
+// TakeArmed is Disarm for the armed word of a completion queue, after a completion. If the consumer waits only for
+// solicited completions (armedSolicited) and this one is not, TakeArmed changes nothing and returns false.
 func TakeArmed(w *uint32, solicited bool) bool {
 	v := atomic.LoadUint32(w)
 	return v != 0 && (v != armedSolicited || solicited) && atomic.SwapUint32(w, 0) != 0

@@ -59,7 +59,8 @@ type Count struct {
 	Listeners int `json:"listener" doc:"listeners of programs"`
 }
 
-// Objects are lists of objects. The keys are those of iproute2's rdma, which names the kinds.
+// Objects are lists of objects by kind. The JSON key of a kind is its name in the rdma command of iproute2, if it has
+// one.
 type Objects struct {
 	QPs       []QPState       `json:"qp,omitzero" doc:"queue pairs"`
 	CQs       []CQState       `json:"cq,omitzero" doc:"completion queues"`
@@ -350,7 +351,7 @@ type PeerState struct {
 	Refused     uint64 `json:"refused" doc:"connections refused because of a limit"`
 }
 
-// Statistic is a group of counters. It has the names of Go's fields in snake case.
+// Statistic is a group of counters. Their names are those of Go's struct fields in snake case.
 type Statistic struct {
 	Port
 	Queue    *int              `json:"queue,omitempty" doc:"queue of the device, for stack, listen and ring"`
@@ -363,7 +364,7 @@ type Statistic struct {
 	Counters map[string]uint64 `json:"counters" doc:"counters by name"`
 }
 
-// SameAs reports whether w counts the same part of the same kind of object as v.
+// SameAs reports whether v and w are equal in Queue, Part and What. Their device and owner may differ.
 func (v *Statistic) SameAs(w *Statistic) bool {
 	sameQueue := v.Queue == w.Queue || v.Queue != nil && w.Queue != nil && *v.Queue == *w.Queue
 	return sameQueue && v.Part == w.Part && v.What == w.What
@@ -372,7 +373,7 @@ func (v *Statistic) SameAs(w *Statistic) bool {
 // Statistics are all groups of counters.
 type Statistics []Statistic
 
-// Values returns a part's counters of a device: the sum over its queues. Nil means none.
+// Values returns the counters of a part of a device, summed over its queues. It returns nil if there are none.
 func (l Statistics) Values(device, part string) (sum map[string]uint64) {
 	for i := range l {
 		if v := &l[i]; v.Device == device && v.Part == part {
@@ -382,7 +383,7 @@ func (l Statistics) Values(device, part string) (sum map[string]uint64) {
 	return sum
 }
 
-// AddCounters adds the counters of another object of the kind.
+// AddCounters adds the counters v of another object of the same kind to *sum, and makes that map if it is nil.
 func AddCounters(sum *map[string]uint64, v map[string]uint64) {
 	if *sum == nil && v != nil {
 		*sum = make(map[string]uint64, len(v))
@@ -393,6 +394,7 @@ func AddCounters(sum *map[string]uint64, v map[string]uint64) {
 }
 
 // Counters returns the integer fields of a struct, including atomic and nested ones, by their names in snake case.
+// It omits negative ones.
 func Counters(v any) map[string]uint64 {
 	m := map[string]uint64{}
 	addCounters(m, reflect.Indirect(reflect.ValueOf(v)))

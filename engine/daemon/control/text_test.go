@@ -18,7 +18,7 @@ import (
 	"xwarp/tcp"
 )
 
-// args maps requests to the types of their arguments, for the examples in the text.
+// args maps each operation to its type of arguments, for the examples in PROTOCOL.md. Nil means no arguments.
 var args = map[Op]func() any{
 	OpHello: func() any {
 		return &HelloArgs{}
