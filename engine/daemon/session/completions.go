@@ -61,7 +61,8 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	return c, peer, nil
 }
 
-// push writes a completion into the ring, unless it is held. It runs on workers. kept is false if the ring was full.
+// push writes a completion into the ring, unless roceConn.intercept holds it, or its queue pair was reset. It runs on
+// workers. kept is false if the completion was lost because the ring was full.
 func (c *cq) push(v *verbs.Completion, on *core.Shard) (kept bool) {
 	q, ok := v.QP.UserData().(*qp)
 	if !ok || q.discarded.Load() {
@@ -120,7 +121,7 @@ func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 	return slot != nil
 }
 
-// signal wakes the consumers of c.
+// signal wakes the consumers of c that c.wakes and c.rings stand for.
 func (c *cq) signal() {
 	c.queued.Store(false)
 	if c.wakes.Swap(false) {
@@ -155,7 +156,7 @@ type signaller struct {
 	mu       sync.Mutex
 	queued   []*cq
 	wake     chan struct{}
-	wakeFunc func() // the method value wakeLoop, made once
+	wakeFunc func() // the method value wakeLoop, made once because making it allocates
 }
 
 func (r *signaller) init() {

@@ -70,7 +70,8 @@ func (s *Session) beginConnect(ctx context.Context, h control.Handle, ird, ord i
 	return ctx, q, nil
 }
 
-// endConnect undoes beginConnect after an error, or returns the result of the connection.
+// endConnect ends the attempt that beginConnect began, and returns the result for the program. err is the error of the
+// attempt; nil means that q is connected.
 func (s *Session) endConnect(q *qp, err error) (any, error) {
 	s.endAttempt(q, err == nil || isDone(q.eng.Done()))
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *Session) checkLocal(remote netip.AddrPort) error {
 		fmt.Errorf("%w: no xwarpd program listens there", unix.ECONNREFUSED))
 }
 
-// throttle charges an attempt to connect, and makes it when the user's rate allows.
+// throttle charges an attempt to connect to the user, and calls try when the user's rate of attempts allows it.
 func (s *Session) throttle(ctx context.Context, try func() error) error {
 	if err := s.reserve(connectCost); err != nil {
 		return err
@@ -170,8 +171,8 @@ func mayListen(l *config.Limits, port uint16) bool {
 	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
 }
 
-// checkRendezvous refuses programs the rendezvous port, because peers trust the daemons there about the owner of a
-// queue pair number.
+// checkRendezvous returns an error for the rendezvous port, which programs may not use: peers trust that a daemon
+// speaks there, and what it says about the owner of a queue pair number.
 func checkRendezvous(port uint16) error {
 	if port == rendezvous.Port {
 		return control.Errorf(control.CodePermission,

@@ -28,7 +28,7 @@ func pages(n uint64) int64 {
 	return int64(control.WholePages(n, uint64(os.Getpagesize())))
 }
 
-// tables returns the bytes of page tables for a mapping: 8 bytes per page of 4 KiB.
+// tables returns the size of the page tables for a mapping of n bytes: 8 bytes per page of 4 KiB, in whole pages.
 func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
 
 func mrCost(length uint64) budget.Amounts {
@@ -50,15 +50,15 @@ func ringCost(g control.Geometry) budget.Amounts {
 	}
 }
 
-// takenBytes is the size of the entry that a queue pair with a shared receive queue keeps per message in progress: 4
-// bytes, in a ring whose length is a power of two.
+// takenBytes is the memory that a queue pair with a shared receive queue needs per message in progress: an entry of 4
+// bytes, in a ring whose length is rounded up to a power of two, so at most 8 bytes.
 const takenBytes = 8
 
-// qpCost is the cost of a queue pair and its connection, which has a socket or a reserved port.
+// qpCost is the cost of a queue pair and its connection. The descriptor is that of a socket or of a reserved port.
 func (s *Session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	_, _, byteCount := ringLayout(c)
 	own, taken := *c, 0
-	if c.SRQ != nil { // its cost includes the receives
+	if c.SRQ != nil { // the cost of the shared receive queue includes the receives
 		own.RecvDepth, taken = 1, c.RecvDepth
 	}
 	footprint := takenBytes*taken + s.dev.Core.Footprint(&own)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForDeadSessions waits, at most deadSessionWait, until the sessions of the same holder with dead programs are
-// released. A restarted program then finds its port and share free, as with kernel sockets.
+// waitForDeadSessions waits, at most deadSessionWait, for the release of those sessions of the same holder whose
+// program has ended. Then a restarted program can use its port and its user's limits again, as with kernel sockets.
 func (s *Session) waitForDeadSessions() {
 	end := time.NewTimer(deadSessionWait)
 	defer end.Stop()

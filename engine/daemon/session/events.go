@@ -11,18 +11,18 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Limits of the events that a daemon keeps. A quiet host fills them in an evening, and a flood of connections or of
-// objects cannot make them grow.
+// Limits of the events that a daemon keeps. A flood of connections or objects overwrites the oldest events, and cannot
+// make the lists grow.
 const (
 	eventsKept = 4096 // for xwarp monitor
 	logsKept   = 512  // of these, lines of the log for the status page, which outlive a flood of objects
 	eventsMost = 256  // in one reply
-	// eventPause is the least time between two times that waiting programs are woken.
+	// eventPause is the minimum time between two wake-ups of the programs that wait for events.
 	eventPause = 10 * time.Millisecond
 )
 
 // Events keeps the latest events of a daemon. Workers record events: a writer never waits for a reader, because readers
-// take no lock, and a separate goroutine wakes them.
+// do not take the writers' lock, and a separate goroutine wakes them.
 type Events struct {
 	all, logs eventRing
 	recorded  chan struct{} // has one slot: a record that NotifyLoop has not announced
@@ -131,7 +131,8 @@ func (v *Events) last(a *budget.Account) uint64 {
 	return a.Events.Load()
 }
 
-// after returns the events after a number that an account may see. The operator counts all events, a user the own ones.
+// after returns the events after a number that an account may see. For the operator all events are numbered, for a user
+// only the user's own.
 func (v *Events) after(a *budget.Account, number uint64) control.EventsResult {
 	r := control.EventsResult{Events: []control.EventRecord{}, Next: number}
 	first := v.all.oldest()
@@ -188,7 +189,7 @@ func (s *Session) events(ctx context.Context, a *control.EventsArgs) (any, error
 	}
 }
 
-// record records the creation or the end of an object of the session, or with nil of the session.
+// record records the creation or the end of o, an object of the session, or of the session itself if o is nil.
 func (s *Session) record(change string, o entry) {
 	kind, object := "session", ""
 	if o != nil {

@@ -21,7 +21,8 @@ func readAll(v *Events, a *budget.Account, after uint64) (list []control.EventRe
 	}
 }
 
-// TestEventsOfUsers: a user sees the own events, without gaps, and no errors of the daemon. The operator sees all.
+// TestEventsOfUsers: a user sees its own events, numbered without gaps, and no errors of the daemon. The operator sees
+// all events.
 func TestEventsOfUsers(t *testing.T) {
 	v := NewEvents()
 	users := [2]*budget.Account{{}, {}}
@@ -78,7 +79,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 	}
 }
 
-// TestWritersDoNotWait: readers that hold their lock, and nobody who wakes them, hold up no writer.
+// TestWritersDoNotWait: Record does not block while a reader holds waitMu, nor while NotifyLoop does not run.
 func TestWritersDoNotWait(t *testing.T) {
 	v := NewEvents()
 	v.waitMu.Lock()

@@ -16,8 +16,9 @@ const (
 	maxShortStalls = 4
 	maxStallPause  = 10 * time.Millisecond
 	// A doorbell adds 1 to pumpDebt, and one that wakes the pump adds wakePenalty. Each posted batch subtracts
-	// batchCredit. From maxPumpDebt on the pump pauses for debtPause each, at most maxDebtPause: a program that rings
-	// without work costs the daemon a few percent of a CPU.
+	// batchCredit. Once the debt is maxPumpDebt or more, the pump pauses for debtPause per unit of debt, at most
+	// maxDebtPause, and the debt is 0 again. So a program that rings without work costs the daemon a few percent of a
+	// CPU.
 	wakePenalty  = 32
 	batchCredit  = 128
 	maxPumpDebt  = 512

@@ -26,7 +26,7 @@ type Meetings struct {
 	ports map[meetingAddr]*meetingPort
 }
 
-// meetingAddr identifies a port, because two devices may have the same address.
+// meetingAddr identifies a meetingPort. It has the device too, because two devices may have the same address.
 type meetingAddr struct {
 	dev *device.Device
 	at  netip.Addr
@@ -78,7 +78,7 @@ func (m *Meetings) portOf(key meetingAddr) *meetingPort {
 	return p
 }
 
-// open listens on an address of dev until close is called.
+// open listens on an address of dev until close is called. Several callers share one listener.
 func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
 	key := meetingAddr{dev, at}
 	p := m.portOf(key)
@@ -107,7 +107,8 @@ func (p *meetingPort) endUse() {
 	}
 }
 
-// accept accepts requests on a port until its listener or device is closed.
+// accept accepts requests on p until its listener l or its device is closed. If it is the device, accept removes p from
+// the map.
 func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
 	for {
 		r, err := l.Accept(context.Background())
@@ -175,7 +176,7 @@ func (d *roceConn) dial(ctx context.Context) error {
 	if err := s.checkLocal(remote); err != nil {
 		return err
 	}
-	s.drain(q) // the peer may send at once
+	s.drain(q) // the receives, because the peer may send at once
 	eng := q.eng
 	err := s.throttle(ctx, func() error {
 		return s.dev.Core.Attempt(ctx, remote, eng, &verbs.DialConfig{
@@ -216,7 +217,7 @@ func (d *roceConn) acceptAs(ctx context.Context, eng *core.QP) error {
 	s.meetings.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })
 	select {
 	case r := <-arrived:
-		s.drain(q) // the peer may send at once
+		s.drain(q) // the receives, because the peer may send at once
 		err := s.throttle(ctx, func() error {
 			return r.Accept(ctx, eng, rendezvous.FrameOf(d.pair).Append(nil))
 		})

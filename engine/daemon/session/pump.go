@@ -90,16 +90,16 @@ func (s *Session) pump() {
 	}
 }
 
-// addDebt adds n to pumpDebt. A doorbell costs a program almost nothing but makes the daemon scan rings: a program that
-// rings without work is paused.
+// addDebt adds n to pumpDebt. A doorbell costs a program almost nothing, but makes the daemon scan rings. So the pump
+// of a program that rings without work pauses, see restIfIndebted.
 func (s *Session) addDebt(n int) {
 	s.pumpMu.Lock()
 	s.pumpDebt = max(s.pumpDebt+n, 0)
 	s.pumpMu.Unlock()
 }
 
-// restIfIndebted pauses the pump after too many doorbells for empty rings. Requests lower the debt, so a working
-// program is never paused.
+// restIfIndebted pauses the pump after too many doorbells for empty rings. Posted work requests lower the debt, so the
+// pump of a working program never pauses.
 func (s *Session) restIfIndebted() {
 	s.pumpMu.Lock()
 	debt := s.pumpDebt
@@ -113,9 +113,9 @@ func (s *Session) restIfIndebted() {
 	}
 }
 
-// failLostPage ends the session because of the panic v of an access to a ring or the doorbell in m: the program has not
-// touched a page, or has removed it. The daemon does not allocate pages for it, see control.Mapper. Other panics
-// propagate.
+// failLostPage handles a panic v of an access to m, the memory of rings or of the doorbell. If v is a fault in m, the
+// program has not touched a page of m, or has removed it, and the session ends: the daemon does not allocate pages for
+// programs, see control.Mapper. Otherwise failLostPage panics with v again.
 func (s *Session) failLostPage(m *control.Memory, v any) {
 	at, ok := v.(interface{ Addr() uintptr })
 	if !ok || !m.Holds(at.Addr()) {
@@ -125,15 +125,15 @@ func (s *Session) failLostPage(m *control.Memory, v any) {
 		"MADV_POPULATE_WRITE, and punch no holes", control.ErrFrame))
 }
 
-// hasPosters reports whether the session has had a queue pair. Before the first one the program may not have mapped the
-// doorbell.
+// hasPosters reports whether the session has or had a queue pair or shared receive queue. Before the first one, the
+// program may not have mapped the doorbell yet.
 func (s *Session) hasPosters() bool {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
 	return len(s.posters) > 0
 }
 
-// addPoster assigns a bell to p.
+// addPoster assigns a bell to p. It fails if the session has no free bell.
 func (s *Session) addPoster(p poster) error {
 	defer s.ringer.Rouse() // makes the pump arm the doorbell
 	s.pumpMu.Lock()
@@ -155,7 +155,8 @@ func (s *Session) addPoster(p poster) error {
 	return nil
 }
 
-// clearDoorbell clears a reused bell, because the program has not mapped the rings of the new queue yet.
+// clearDoorbell clears a bell before its reuse. A bell that still rings for its previous queue would make the pump read
+// the rings of the new one, which the program has not mapped yet.
 func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard.Recover(func(v any) {
@@ -182,7 +183,8 @@ func (s *Session) activate(p poster) {
 	}
 }
 
-// scan moves a batch of each queue whose bell rang or that had entries before. It returns the results of postAll.
+// scan moves a batch of each queue whose bell rang, or that had entries at the last scan. worked and stalled are those
+// of postAll, of any of these queues.
 func (s *Session) scan() (worked, stalled bool) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
@@ -222,7 +224,8 @@ func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 	return s.post(p, p.postAll)
 }
 
-// drain moves everything that the program has posted so far, even while the pump sleeps.
+// drain moves what the program has posted to p so far, even while the pump sleeps. It returns after a bounded number of
+// batches; the pump moves the rest.
 func (s *Session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
@@ -242,7 +245,8 @@ func (s *Session) drain(p poster) {
 	}
 }
 
-// post calls take to move entries of p's rings. It must be called with pumpMu held.
+// post calls take to move entries of p's rings. If take fails or finds a page missing, the session ends and the rings
+// are not accessed any more. post must be called with pumpMu held.
 func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) (worked,
 	stalled bool) {
 	b := p.state()
@@ -261,8 +265,8 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 	return worked, stalled
 }
 
-// refill moves the receives in p's ring because a message has found none posted. It runs on a worker. While the pump is
-// active, the message waits for the receives that the pump posts.
+// refill moves receives from p's ring into the engine, because a message has found none there. It runs on a worker. If
+// the pump holds pumpMu for too long, refill gives up: the message waits for the receives that the pump posts.
 func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for range refillSpins {
@@ -335,14 +339,14 @@ func (r *recvRing) postRecvs() (worked, more, stalled bool, err error) {
 		}
 		err := r.to.PostRecv(&r.wr)
 		if r.held = errors.Is(err, verbs.ErrQueueFull); r.held {
-			return worked, false, true, nil // as without a daemon
+			return worked, false, true, nil // the next call posts wr
 		}
 		worked = true
 	}
 	return worked, true, false, nil
 }
 
-// postSends moves up to n entries, including the one that waits for room.
+// postSends posts the send that waits for room, if any, and up to n others. A split entry counts as two.
 func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 	if q.sendHeld {
 		n++

@@ -21,7 +21,7 @@ type qp struct {
 	object
 	s          *Session
 	number     uint32 // unique in the daemon
-	device     string // its name
+	device     string // name of its device
 	cfg        verbs.QPConfig
 	eng        *core.QP
 	pd         *pd
@@ -29,13 +29,13 @@ type qp struct {
 	srq        *srq     // nil if there is none
 	attempt    *attempt // the connect or accept in progress; nil: none; guarded by Session.mu
 
-	connected     atomic.Bool     // it has or had a connection, or can have none: sends go into the engine
+	connected     atomic.Bool     // it has or had a connection, or never gets one: sends go into the engine
 	gaveUp        atomic.Bool     // its program moved it to ERR before it had a connection
 	failureLogged atomic.Bool     // the first failed completion was logged
 	ended         context.Context // done when the queue pair is destroyed or reset
 	end           func()
 	discarded     atomic.Bool              // it was reset: completions are dropped
-	roce          atomic.Pointer[roceConn] // of ibv_modify_qp; nil if rdma_cm connects it
+	roce          atomic.Pointer[roceConn] // if ibv_modify_qp connects it; nil if rdma_cm does
 	twin          *core.QP                 // nil unless the queue pair is its own peer, see self.go
 	twinCost      budget.Amounts
 
@@ -98,7 +98,7 @@ func orNone(n int) int {
 	return n
 }
 
-// qpConfig returns the configuration of a with defaults filled in, where 0 means 0.
+// qpConfig returns the configuration that a asks for. The defaults are filled in, so 0 means 0.
 func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {
 	c := verbs.QPConfig{
 		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
@@ -217,7 +217,7 @@ func (q *qp) makeEngine() (err error) {
 	return nil
 }
 
-// endMeeting ends the attempts to connect q, and the goroutines that wait for it.
+// endMeeting ends the attempts of ibv_modify_qp to connect q, and the goroutines that wait for the end of q.
 func (q *qp) endMeeting() {
 	q.end()
 	if h := q.roce.Load(); h != nil {
@@ -245,7 +245,7 @@ func (q *qp) watch() {
 	if h := q.roce.Load(); h != nil && h.onEnd(q.eng.Err()) || q.discarded.Load() {
 		return
 	}
-	if !q.gaveUp.Load() { // its program may have moved it to RESET by now
+	if !q.gaveUp.Load() { // otherwise its program moved it to ERR itself, and by now perhaps to RESET
 		q.sendEnd(control.EventDown)
 	}
 	receiver := q.eng
@@ -296,9 +296,9 @@ func errorCause(err error) string {
 	switch {
 	case !errors.As(err, &e), e.Layer == ulpdu.MPA && e.Code == lostConnection:
 		return ""
-	case e.Layer != ulpdu.MPA && e.Type == 1: // remote protection; a tagged buffer
+	case e.Layer != ulpdu.MPA && e.Type == 1: // RDMAP: remote protection; DDP: a tagged buffer
 		return control.CauseAccess
-	case e.Layer != ulpdu.MPA && e.Type == 2: // remote operation; an untagged buffer
+	case e.Layer != ulpdu.MPA && e.Type == 2: // RDMAP: remote operation; DDP: an untagged buffer
 		return control.CauseRequest
 	}
 	return control.CauseFatal

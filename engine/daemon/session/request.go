@@ -70,7 +70,7 @@ type object struct {
 
 func (o *object) self() *object { return o }
 
-// numbers describes the object for events of its creation and its end. An empty kind has none.
+// numbers describes the object for the events of its creation and its end. An object with an empty kind has no events.
 func (o *object) numbers() (kind, object string) { return "", "" }
 
 // busy returns an error if the object cannot be destroyed now.
@@ -99,7 +99,8 @@ func (s *Session) removeObject(o entry) {
 	s.record(control.ChangeDel, o)
 }
 
-// findLocked returns the object of a kind with a handle. It must be called with Session.mu held.
+// findLocked returns the object with handle h, or an error if it is not of kind T. It must be called with Session.mu
+// held.
 func findLocked[T entry](s *Session, h control.Handle) (T, error) {
 	v, ok := s.objects[h].(T)
 	if !ok {
@@ -128,7 +129,7 @@ func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 	return v, err
 }
 
-// removes returns a handler that removes an object from the table and calls end for it.
+// removes returns a handler that removes an object from the table, unless it is busy, and calls end for it.
 func removes[T entry](end func(*Session, T) error) handler {
 	return returnsNothing(func(s *Session, a *control.Object) error {
 		v, err := removeIdle[T](s, a.Handle)

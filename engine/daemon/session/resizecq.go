@@ -10,7 +10,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// cqRing is the ring of a completion queue, or its replacement once the program has touched the pages.
+// cqRing is a ring of a completion queue: the one in use, or the next one, to which the queue switches when the program
+// has touched its pages.
 type cqRing struct {
 	geometry control.Geometry
 	mem      *control.Memory

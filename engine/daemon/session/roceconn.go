@@ -16,7 +16,7 @@ import (
 // roceConn has the state of a queue pair that its program connects by ibv_modify_qp. Such programs expect InfiniBand
 // behaviour: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer does
 // not answer fails with RETRY_EXC_ERR, and then the others are flushed. So WR_FLUSH_ERR completions are held until the
-// cause of the end is known, and after a quiet end until a request times out.
+// cause of the end is known. If that is no protocol error (quiet), they are held until a request times out.
 type roceConn struct {
 	q      *qp
 	pair   rendezvous.Pair
@@ -25,20 +25,21 @@ type roceConn struct {
 
 	mu        sync.Mutex
 	connected bool
-	quiet     bool // the connection ended without an error: nothing is taken from the rings
+	quiet     bool // the connection ended without a protocol error: nothing is taken from the rings
 	paused    bool // SQD: no sends are taken from the ring
 	ended     bool // completions are no longer held
 	held      []verbs.Completion
 	failure   rdmap.Status  // status of the next flushed send; Success: WR_FLUSH_ERR
-	wait      time.Duration // for an unresponsive peer; 0: no limit, as of IBV_QP_TIMEOUT; see patience
+	wait      time.Duration // of a request, for an unresponsive peer, from IBV_QP_TIMEOUT; 0: forever; see patience
 	timer     *time.Timer   // of patience; nil: no request is waiting
 	rnrRetry  int           // how often a message waits for a receive; foreverRNR: forever
 	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none
 	rnrTurn   uint          // number of messages that have waited like this
-	lastErr   error         // of the last attempt to connect
+	lastErr   error         // of the last attempt to connect, or of the end of the connection
 }
 
-// gate says what may be taken from the rings. waiting reports whether the send ring has entries.
+// gate reports whether receives and sends may be taken from the rings. waiting says that there are sends to take. If
+// they have to wait for the peer, gate starts the timer.
 func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +52,8 @@ func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	return !d.quiet, d.connected && !d.quiet && !d.paused
 }
 
-// startTimer is called with mu held, when a request waits for the peer.
+// startTimer limits how long requests wait for the peer. It does nothing if the timer runs, or if there is no limit. It
+// is called with mu held.
 func (d *roceConn) startTimer() {
 	if d.timer == nil && d.wait > 0 {
 		d.timer = time.AfterFunc(d.patience(), d.failUnanswered)
@@ -93,8 +95,8 @@ func (d *roceConn) setConnected() {
 	}
 }
 
-// intercept changes a completion, or holds it: those of a lost connection until the peer's time is up. It runs on
-// workers.
+// intercept holds a completion of a lost connection, and those that follow it, until end is called. It returns true if
+// it holds v. After end it only sets the status of v to that of InfiniBand. It runs on workers.
 func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,8 +111,8 @@ func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	return true
 }
 
-// setInfiniBandStatus sets the status of a completion to that of InfiniBand for a lost connection. It is called with mu
-// held.
+// setInfiniBandStatus gives a completion of a lost connection the status that InfiniBand gives it, see failure. It does
+// not change other completions. It is called with mu held.
 func (d *roceConn) setInfiniBandStatus(v *verbs.Completion) {
 	if v.Status != rdmap.WRFlushErr && v.Status != rdmap.FatalErr {
 		return
@@ -145,8 +147,9 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 	return true
 }
 
-// onEnd is called when the connection has ended with err. It returns false if the program must be notified, of a
-// protocol error only. A program that moved its queue pair to ERR may have moved it to RESET by now.
+// onEnd is called when the connection has ended with err. It returns false if the caller must notify the program, which
+// is after a protocol error only. Otherwise it returns true, also if the program itself moved the queue pair to ERR: by
+// now the queue pair may be in RESET.
 func (d *roceConn) onEnd(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)
@@ -216,8 +219,8 @@ func (d *roceConn) onPeerWaits(waits bool, timer uint8) {
 	d.rnrTimer = time.AfterFunc(wait, func() { d.failNotReady(turn, wait) })
 }
 
-// failNotReady is called if the peer has posted no receive in time. It does nothing if the timer of that turn was
-// stopped as it fired.
+// failNotReady is called by the timer of a turn (see rnrTurn), if the peer has posted no receive within wait. It does
+// nothing if that timer was stopped while it fired.
 func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 	defer guard.Recover(d.q.s.onDefect("ending a queue pair whose peer has no receive"))
 	d.mu.Lock()
@@ -234,7 +237,8 @@ func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 	d.fail(rdmap.RNRRetryExcErr, text)
 }
 
-// flush ends the queue pair and flushes everything posted.
+// flush ends the queue pair and flushes everything posted. The first flushed send gets the status failure, unless that
+// is Success.
 func (d *roceConn) flush(failure rdmap.Status) {
 	q := d.q
 	d.cancel()
@@ -256,7 +260,7 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q.s.activateLater(q)
 }
 
-// close ends the attempts to connect.
+// close ends the attempts to connect, stops the timers, and drops the held completions.
 func (d *roceConn) close() {
 	d.cancel()
 	<-d.met

@@ -27,8 +27,8 @@ func ownPeer(t *testing.T) (d *testDaemon, end *verbstest.End, q *qp, a *control
 		RemoteGID: lo, RemoteQPN: q.number}
 }
 
-// TestTwinThatFailsIsGone: a queue pair that is its own peer fails to become ready. Its twin must be destroyed, and the
-// next attempt must connect.
+// TestTwinThatFailsIsGone: a queue pair that is its own peer fails to get to RTR, because its twin cannot take its
+// receives. The twin must be destroyed, and the next attempt must connect.
 func TestTwinThatFailsIsGone(t *testing.T) {
 	d, end, q, a := ownPeer(t)
 	before, depth := d.used(), q.cfg.RecvDepth

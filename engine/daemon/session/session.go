@@ -46,7 +46,7 @@ type Config struct {
 	Conn    *net.UnixConn
 	Cred    *unix.Ucred     // of the program
 	Account *budget.Account // in which Cost is reserved
-	Mapper  *control.Mapper // of the memory of programs
+	Mapper  *control.Mapper // maps the memory of programs
 	Count   *Counters
 	// Meetings connect queue pairs of ibv_modify_qp. All sessions of a daemon share them.
 	Meetings *Meetings
@@ -94,7 +94,7 @@ type Session struct {
 	resourcesReleased chan struct{}  // closed when release has returned
 	snapshotTurn      chan struct{}  // has one slot, for the snapshot being sent
 	eventsTurn        chan struct{}  // has one slot, for the program's request for events
-	waiting           sync.WaitGroup // goroutines of pending requests
+	waiting           sync.WaitGroup // goroutines of pending requests, and of queue pairs that ibv_modify_qp connects
 	closingQPs        sync.WaitGroup // queue pairs destroyed but not yet closed
 
 	executing sync.Mutex // held while a request is executed
@@ -105,16 +105,16 @@ type Session struct {
 	mu sync.Mutex
 	// guarded by mu
 	pending      map[uint64]context.CancelFunc // pending requests, by ID
-	last         control.Handle                // the latest handle
+	last         control.Handle                // the handle given last
 	objects      map[control.Handle]entry
 	connRequests int  // connection requests among objects
 	stopping     bool // Shutdown was called: no more listeners and connections
 
 	pumpMu sync.Mutex // held while posted work requests are moved
 	// guarded by pumpMu
-	posters   []poster // by bell; nil is a free bell
+	posters   []poster // by bell; nil if the bell is free
 	freeBells []uint32
-	active    []poster // had entries in their rings at the last scan
+	active    []poster // the posters to scan: their bell rang, or they had entries at the last scan
 	pumpDebt  int      // weighted count of doorbells for empty rings, see maxPumpDebt
 }
 
@@ -263,8 +263,8 @@ func (s *Session) dispatch(body []byte, files []int) error {
 	return s.reply(r.ID, result, err) // outside the turn: a program may leave replies unread
 }
 
-// enterTurn waits for the user's turn to execute requests, and returns a function that ends it. If the work waits for
-// others, the turn ends after turnTime at the latest.
+// enterTurn waits for the user's turn to execute requests, and returns a function that ends the turn. waits says that
+// the request may have to wait for something else, such as its peer: its turn ends after turnTime at the latest.
 func (s *Session) enterTurn(waits bool) (leave func()) {
 	s.account.Enter(budget.RequestTurn)
 	once := sync.OnceFunc(func() { s.account.Leave(budget.RequestTurn) })
@@ -345,7 +345,7 @@ func (s *Session) reserveWaiter(r *control.Request) error {
 	return s.reserve(pendingCost)
 }
 
-// runWaiter executes a request that may block.
+// runWaiter executes a request that may block, and undoes reserveWaiter.
 func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
 	error) {
 	defer func() {
@@ -360,7 +360,7 @@ func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, c
 
 var (
 	waiters  map[control.Op]waiter  // requests that may block
-	handlers map[control.Op]handler // all others, in order of arrival
+	handlers map[control.Op]handler // all others, executed in order of arrival
 )
 
 func init() {
@@ -422,7 +422,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 		return err
 	}
 	s.log.Debug("program connected", "program", s.program, "device", s.dev.Name)
-	control.PassRights(s.sock, true) // for regions
+	control.PassRights(s.sock, true) // registering a region passes a descriptor
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version,
 		Device: s.dev.Describe(), Pid: os.Getpid(), Session: s.id,
@@ -450,7 +450,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 			device.Names(s.d.Devices()))
 	}
 	const name = "xwarp-doorbell"
-	if s.account.Operator { // so that it works on kernels on which programs cannot be served
+	if s.account.Operator { // without the mapper, so that the operator is served even if programs cannot be
 		s.bellPage, err = control.NewMemory(name, control.DoorbellLen)
 	} else {
 		s.bellPage, err = s.mapper.NewMemory(s, name, control.DoorbellLen)
@@ -534,8 +534,8 @@ func (s *Session) cancelRequest(a *control.CancelArgs) error {
 	return nil
 }
 
-// Shutdown tells the program that its device is going away, disconnects the queue pairs of the session, gracefully
-// until ctx is done, and ends it. The program can neither listen nor connect meanwhile.
+// Shutdown sends the program EventStopping, disconnects the queue pairs of the session, gracefully until ctx is done,
+// and ends the session. The program can neither listen nor connect meanwhile.
 func (s *Session) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.stopping = true

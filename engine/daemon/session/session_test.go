@@ -152,7 +152,7 @@ func TestStoppingRefuses(t *testing.T) {
 	s.Shutdown(t.Context())
 	<-s.resourcesReleased
 	s.mu.Lock()
-	h := s.addObject(&qp{}) // that of a program in the moment before
+	h := s.addObject(&qp{}) // as if the program had created it just before
 	s.mu.Unlock()
 	at := netip.MustParseAddrPort("127.0.0.1:7199")
 	_, listen := s.listen(&control.ListenArgs{Addr: at})
@@ -193,7 +193,7 @@ func TestLateQueuePairs(t *testing.T) {
 			if err := end.QP.PostRecv(&recv); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := end.QP.Info(); err != nil { // the receive is consumed then
+			if _, err := end.QP.Info(); err != nil { // it moves the receive out of the ring
 				t.Fatal(err)
 			}
 			var queues []*cq
@@ -201,7 +201,7 @@ func TestLateQueuePairs(t *testing.T) {
 				queues = append(queues, objectsOf[*cq](s)...)
 			}
 			for _, c := range queues {
-				c.mu.Lock() // a worker that blocks while it completes something
+				c.mu.Lock() // blocks the worker as soon as it completes something
 			}
 			if leaves {
 				dev.Close()
@@ -243,8 +243,8 @@ func connectTo(t *testing.T, end *verbstest.End) {
 	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
 }
 
-// TestPumpRestsWithoutWork: the pump of a program that rings without posting pauses, that of one that posts does not. A
-// request that is refused ends its connection, so that it cannot be repeated.
+// TestPumpRestsWithoutWork: the pump of a program that rings without posting pauses. That of a program that posts does
+// not, even if the requests fail: a request that the engine refuses ends the connection, and later ones are flushed.
 func TestPumpRestsWithoutWork(t *testing.T) {
 	d, socket := start(t)
 	dev, err := client.Open(socket)

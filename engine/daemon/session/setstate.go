@@ -20,7 +20,7 @@ import (
 func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 	list, err := s.dev.GIDs()
 	for _, a := range list {
-		key := meetingAddr{s.dev, a} // the device may have been reopened
+		key := meetingAddr{s.dev, a} // if the device was reopened, s.dev is new, and so is its port
 		if s.gidPorts[key] != nil {
 			continue
 		}
@@ -77,7 +77,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 }
 
 // failQP ends the connection of a queue pair, or the attempt of rdma_cm to connect it, and flushes what is posted. A
-// queue pair that never had a connection gets none.
+// queue pair that had no connection cannot get one any more.
 func (s *Session) failQP(q *qp) error {
 	if d := q.roce.Load(); d != nil {
 		d.flush(rdmap.Success)
@@ -93,7 +93,7 @@ func (s *Session) failQP(q *qp) error {
 	}
 	connected := q.connected.Load()
 	if !connected {
-		q.attempt = newAttempt(func() {}) // refuses others
+		q.attempt = newAttempt(func() {}) // makes other attempts fail meanwhile
 	}
 	s.mu.Unlock()
 	if connected {

@@ -101,7 +101,7 @@ func (s *Session) waitSnapshotTurn(ctx context.Context) (done func(), err error)
 	}
 }
 
-// encodedSnapshot returns a snapshot for the program in JSON, made after asked.
+// encodedSnapshot returns a snapshot for the program in JSON, which was made after the time asked.
 func (s *Session) encodedSnapshot(ctx context.Context, asked time.Time) ([]byte, error) {
 	only := &s.account.Holder
 	if s.account.Operator {
