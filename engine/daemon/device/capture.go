@@ -39,7 +39,7 @@ func (d *Device) observer() func(int) xdp.PlainObserver {
 	}
 }
 
-// Tapped returns the hub of a device whose frames can be captured.
+// Tapped returns the hub for captures. It fails if the frames of the device cannot be captured.
 func (d *Device) Tapped() (*monitor.Hub, error) {
 	switch {
 	case d.Config.Transport == config.TransportKernel:

@@ -49,8 +49,8 @@ type Device struct {
 	index      int             // position in the daemon's list
 
 	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or that of the last reload
-	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil if there is none
-	protect *config.IPsec                  // nil: without IPsec until a restart
+	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil before the first
+	protect *config.IPsec                  // Config.Protection(); nil: without IPsec until a restart
 	ports   *portMap
 
 	payload       counters.Values // owned by the caller of SysfsFiles
@@ -79,8 +79,8 @@ func (d *Device) Describe() control.DeviceInfo {
 		DeviceMode: d.Core.Transport().DeviceMode}
 }
 
-// Open opens the device of one table. before is the lost device that it replaces, or nil. If the first attempt fails,
-// Open returns an absent device with the error, which a later attempt can replace.
+// Open opens the device of one table. before is the lost or absent device that it replaces, or nil. If before is nil
+// and opening fails, Open returns an absent device and the error; a later call can replace the absent device.
 func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err error) {
 	if before != nil {
 		c.Allow, c.IPsec = *before.allow.Load(), before.ipsecTables()
@@ -219,8 +219,8 @@ var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNativ
 var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy,
 	"copy": ring.ModeCopy}
 
-// stale returns err if a device has not followed the kernel's tables for staleLimit. Until then it continues with its
-// last state.
+// stale returns err if it says that a device cannot follow the kernel's tables, and has not for staleLimit. Before that
+// it returns nil: the device continues with the entries that it read last.
 func stale(err error) error {
 	var s *netwatch.Stale
 	if errors.As(err, &s) && time.Since(s.Since) > staleLimit {
@@ -233,7 +233,7 @@ func stale(err error) error {
 // staleLimit. It does not block.
 func (dev *Device) Healthy() error {
 	if dev.Core.Err() != nil {
-		return nil // it is closed and logged; without any device the daemon ends
+		return nil // a lost device is closed, and its loss is logged; without any device the daemon ends
 	}
 	err := dev.Core.Stalled()
 	if err == nil && dev.xdp != nil {
@@ -270,13 +270,13 @@ func (dev *Device) AwaitInterface(ctx context.Context) error {
 	return dev.privileges.Await(ctx, dev.Core.Transport().Ifindex, dev.Name)
 }
 
-// Reopened returns how often the interface was reopened.
+// Reopened returns the number of times that the interface was reopened.
 func (dev *Device) Reopened() uint64 { return dev.past.reopened }
 
 // ClosePorts closes the sockets of the port mapper.
 func (dev *Device) ClosePorts() { dev.ports.close() }
 
-// Close closes the device, and everything that could reopen it.
+// Close closes the device, its port mapper, and the privileges with which it could be reopened.
 func (dev *Device) Close() error {
 	dev.ports.close()
 	return errors.Join(dev.Core.Close(), dev.privileges.Close())
@@ -297,7 +297,8 @@ func (dev *Device) Remedy() string {
 	return remedies[dev.Config.Restart]
 }
 
-// Find returns the device of that name, the first one if name is empty, or nil.
+// Find returns the device with that name, else one whose interface has that current or alternative name, else nil. If
+// name is empty, it returns the first device.
 func Find(list []*Device, name string) *Device {
 	for _, v := range list {
 		if name == "" || v.Name == name {

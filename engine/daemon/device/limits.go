@@ -13,6 +13,6 @@ const (
 	staleLimit = 2 * time.Minute
 )
 
-// spareOpenings is how often a daemon without privileges can reopen an interface, by restart policy. It creates a
-// socket of some 2 KiB per queue and opening in advance. When they are used up, the daemon restarts.
+// spareOpenings is how often a daemon without privileges can reopen an interface, by restart policy. For each time, the
+// daemon creates one socket per queue in advance, of some 2 KiB. When they are used up, it restarts.
 var spareOpenings = map[string]int{config.RestartReopen: 16}

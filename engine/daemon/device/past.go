@@ -12,7 +12,8 @@ type past struct {
 	counters control.Statistics
 }
 
-// lastCounters returns the past of the device that replaces dev. The port mapper and the steering program outlive both.
+// lastCounters returns the past of the device that replaces dev. It leaves out the port mapper and the steering
+// program, because that device takes over these two with their counters.
 func (dev *Device) lastCounters() *past {
 	l, _, _ := dev.counters(&control.DeviceState{})
 	l = slices.DeleteFunc(l, func(v control.Statistic) bool {
@@ -21,7 +22,8 @@ func (dev *Device) lastCounters() *past {
 	return &past{dev.past.reopened + 1, l}
 }
 
-// addTo adds the counters of the past. Groups that l lacks are added on request.
+// addTo adds the counters of the past to the same groups of l. If missing is true, it also appends the groups that l
+// lacks.
 func (p *past) addTo(l *control.Statistics, missing bool) {
 	for i := range p.counters {
 		old := &p.counters[i]

@@ -22,15 +22,15 @@ func mpaConfig(m *config.MPA) verbs.MPAConfig {
 	return v
 }
 
-// policy is the engine.Policy by the present configuration.
+// policy is core.Options.Policy. It decides by the current configuration.
 func (p *Opener) policy(remote netip.Addr) (verbs.MPAConfig, bool) {
 	c := p.Config()
 	m := c.MPAOf(remote)
 	return mpaConfig(&m), c.Allowed(remote)
 }
 
-// override is the engine.Override: a program can change the keys in mpa.override. It may always ask for more safety
-// than the operator.
+// override is core.Options.Override: a program can change the keys in mpa.override. It may always ask for a CRC, and
+// for the end of the connection at any CRC error.
 func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	may := p.Config().MPA.Override
 	fixed := func(key string) bool { return !slices.Contains(may, key) }
@@ -42,7 +42,7 @@ func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 		m.Markers = policy.Markers
 	}
 	if fixed("crc") {
-		m.CRC = min(asked.CRC, policy.CRC) // required takes precedence
+		m.CRC = min(asked.CRC, policy.CRC) // CRCRequired is the least value: it wins
 	}
 	if fixed("any_crc_error") {
 		m.AnyCRCError = asked.AnyCRCError || policy.AnyCRCError

@@ -41,13 +41,14 @@ func Disconnect(ctx context.Context, list []*core.QP) {
 	group.Wait()
 }
 
-// LogCompletion logs the first failed completion of a queue pair.
+// LogCompletion logs a failed completion. Callers do so for the first one of a queue pair only.
 func LogCompletion(log *slog.Logger, v *verbs.Completion) {
 	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
 		"op", v.Op.String())
 }
 
-// HasFailed reports whether a completion is an error other than a flush, which only follows from one.
+// HasFailed reports whether a completion has an error other than WR_FLUSH_ERR, which is only the result of another
+// error.
 func HasFailed(v *verbs.Completion) bool {
 	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
 }

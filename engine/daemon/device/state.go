@@ -23,7 +23,8 @@ func (dev *Device) Place() control.Place {
 // Port returns the device's only port.
 func (dev *Device) Port() control.Port { return control.Port{Place: dev.Place(), Port: 1} }
 
-// AddTo adds the device to a snapshot, with the counters of the devices that it replaces. SAs are included on request.
+// AddTo adds the device to a snapshot, with the counters of the devices that it replaces, and if withSAs is true with
+// its SAs.
 func (dev *Device) AddTo(v *control.Snapshot, withSAs bool) {
 	s := control.DeviceState{Name: dev.Name, DeviceMode: dev.Core.Transport().DeviceMode,
 		Addresses: []netip.Addr{}, Dropped: []control.Drop{}, Lost: []int{},
@@ -43,7 +44,8 @@ func (dev *Device) AddTo(v *control.Snapshot, withSAs bool) {
 }
 
 // counters returns the counters of the device and of those that it replaces, and its SAs. It adds states of the kernel
-// to s. A worker that has stalled does not answer: there are no counters of workers then, because none may decrease.
+// to s. A worker that has stalled does not answer. Then l has no counters of workers: sums without that worker would be
+// less than before, and a counter may not decrease.
 func (dev *Device) counters(s *control.DeviceState) (l control.Statistics, sas []control.SAState,
 	err error) {
 	contained, mapped := dev.Core.Contained(), dev.ports.Counters()
@@ -68,7 +70,7 @@ func (dev *Device) counters(s *control.DeviceState) (l control.Statistics, sas [
 	return l, sas, err
 }
 
-// put adds the counters of a part of the device.
+// put adds the counters v of a part of the device as a group to l, and returns the group.
 func (dev *Device) put(l *control.Statistics, part string, v any) *control.Statistic {
 	*l = append(*l, control.Statistic{Port: dev.Port(), Part: part, Counters: control.Counters(v)})
 	return &(*l)[len(*l)-1]

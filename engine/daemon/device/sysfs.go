@@ -16,7 +16,8 @@ import (
 	"xwarp/engine/daemon/nldev"
 )
 
-// payloadInterval is the minimum time between two sums of the counters in files. Summing wakes every worker.
+// payloadInterval is the minimum time between two updates of the counters in the files of SysfsFiles, because summing
+// counters wakes every worker.
 const payloadInterval = 5 * time.Second
 
 // SysfsFiles returns the files of the device as the kernel has them in /sys, for programs that look for devices there.
@@ -75,7 +76,7 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 	copy(mac[:], nic.HardwareAddr)
 	guid := fmt.Sprintf("%02x%02x:%02xff:fe%02x:%02x%02x", mac[0]^2, mac[1], mac[2], mac[3], mac[4],
 		mac[5])
-	style, nodeType, pkey, gidType := "iwarp", "4: RNIC", "0x0000", "IB/RoCE v1" // as the kernel's
+	style, nodeType, pkey, gidType := "iwarp", "4: RNIC", "0x0000", "IB/RoCE v1" // as in the kernel's files
 	var gid [16]byte
 	copy(gid[:], mac[:])
 	gids := []netip.Addr{netip.AddrFrom16(gid)}

@@ -18,7 +18,7 @@ func WatchQueues(ctx context.Context, devices func() []*Device) {
 	defer t.Stop()
 	seen := map[string]map[int]uint64{} // by device; the counts outlive a device
 	total := map[string]uint64{}
-	warned := map[string]bool{} // of segments without a checksum
+	warned := map[string]bool{} // by device: warnPartialSums has warned
 	for {
 		for _, v := range devices() {
 			if v.xdp == nil {
@@ -41,7 +41,8 @@ func WatchQueues(ctx context.Context, devices func() []*Device) {
 	}
 }
 
-// warnPartialSums warns of segments dropped because nobody completed their checksums. It reports whether there are any.
+// warnPartialSums warns of segments dropped because their sender left the checksum to a network card, and none
+// completed it. It reports whether there are any.
 func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	n := uint64(0)
 	for i := range s.Queues {
@@ -54,7 +55,8 @@ func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	return n > 0
 }
 
-// warnUnowned warns of queues with new such frames, and returns the current counts.
+// warnUnowned warns of each queue without a worker that has dropped frames for our ports since the counts before. It
+// returns the current counts, by queue.
 func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	now, err := v.xdp.Unowned()
 	if err != nil {
