@@ -55,7 +55,7 @@ func (e *export) serveConn(r *verbs.ConnRequest) {
 	c.serveFlushes()
 }
 
-// admit creates the objects of a connection, or returns nil and the reason for the peer.
+// admit creates the objects of a connection, or returns nil and the reason to send to the peer.
 func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
@@ -158,6 +158,7 @@ func (c *conn) answerFlush(m []byte) bool {
 	return c.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: reply[:]}) == nil
 }
 
+// close waits for the end of the connection and releases it.
 func (c *conn) close() {
 	if c.qp.Params() != nil { // wait for the peer's FIN or for the Terminate, at most mpa.close_timeout
 		select {
@@ -171,7 +172,7 @@ func (c *conn) close() {
 	c.release()
 }
 
-// release closes all objects.
+// release closes the objects of the connection.
 func (c *conn) release() {
 	if c.end == nil {
 		return

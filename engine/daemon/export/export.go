@@ -72,7 +72,7 @@ var accessOf = map[string]ddp.Access{
 	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
-// newExport creates an export that is not open. It stops listening when ctx is done.
+// newExport creates an export without opening it. ctx is done when the export must stop listening.
 func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
 		conns: map[*core.QP]*conn{}, count: s.countsOf(c.Name)}

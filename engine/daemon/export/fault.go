@@ -25,7 +25,7 @@ func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why fu
 	e.failMemory(why())
 }
 
-// failMemory logs that the memory of the export is lost, and ends it.
+// failMemory logs that the memory of the export is lost, and makes the export fail.
 func (e *export) failMemory(why error) {
 	e.log.Error("export failed: closing its connections, rejecting new ones", "path",
 		e.cfg.Path, "error", why,

@@ -56,13 +56,13 @@ func (f *flusher) flushLoop() {
 			f.mu.Unlock()
 			return
 		}
-		served := slices.Clone(f.queue) // later flushes may be for later writes
+		served := slices.Clone(f.queue) // without flushes that come during the msync: it may miss their data
 		next := served[0].missing[0]
 		next.to = min(next.to, next.from+flushPiece)
 		f.mu.Unlock()
 		err := f.sync(next.from, next.to)
 		f.mu.Lock()
-		f.queue = append(f.queue[1:], served[0]) // after those that came in the meantime
+		f.queue = append(f.queue[1:], served[0]) // behind those that came during the msync
 		for _, w := range served {
 			if w.progress(next, err) {
 				f.queue = slices.DeleteFunc(f.queue, func(o *flushing) bool { return o == w })

@@ -24,7 +24,7 @@ func newSlowDisk() *slowDisk {
 	return d
 }
 
-// ask starts a flush and returns when it waits.
+// ask starts a flush, and returns when the flush is in the queue.
 func (d *slowDisk) ask(from, to uint64) <-chan error {
 	waiting := func() int {
 		d.f.mu.Lock()
@@ -39,7 +39,7 @@ func (d *slowDisk) ask(from, to uint64) <-chan error {
 	return done
 }
 
-// writes lets n msyncs finish and returns what they wrote.
+// writes waits for n msyncs, lets each succeed, and returns what they wrote.
 func (d *slowDisk) writes(n int) (list []extent) {
 	for range n {
 		list = append(list, <-d.begun)

@@ -84,14 +84,15 @@ func (s *Set) Start(c config.Export) error {
 	s.mu.Lock()
 	s.list = append(s.list, e)
 	s.mu.Unlock()
-	if lost := v.Core.Err(); lost != nil { // even if another device has replaced it
+	if lost := v.Core.Err(); lost != nil { // EndOn may have run before e was in the list
 		e.failWith(lost, true)
 	}
 	s.WakeReviver()
 	return err
 }
 
-// Reload closes the exports that were removed from or changed in the configuration, and opens new ones.
+// Reload closes the exports that the configuration now lacks or has changed, and those that have failed, and opens the
+// ones that are missing then. Exports in now.Refused stay as they are.
 func (s *Set) Reload(now *config.Loaded) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -202,8 +203,8 @@ func (s *Set) WakeReviver() {
 	}
 }
 
-// ReviveLoop opens waiting exports until ctx is done. They wait for a lost device, and keep their memory, or for a
-// missing directory, port or address.
+// ReviveLoop opens waiting exports until ctx is done. An export waits for the replacement of its lost device, and keeps
+// its memory meanwhile, or for a missing directory, port or address.
 func (s *Set) ReviveLoop(ctx context.Context) {
 	pause := reopenPause
 	for ctx.Err() == nil {
@@ -235,7 +236,7 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 	}
 }
 
-// reopen reopens an export, on the replacement of a lost device.
+// reopen opens a waiting export on v, which replaces its device if that was lost.
 func (s *Set) reopen(e *export, v *device.Device) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -243,7 +244,7 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 		return nil // a reload has closed it
 	}
 	over, cancel := context.WithCancel(context.Background())
-	cancel() // its connections have ended
+	cancel() // stop need not close connections gracefully: they have ended
 	e.stop(over)
 	before := e
 	if e.content.isEmpty() {

@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// openDirectory opens the directory and serves cp until ctx is done.
+// openDirectory opens the directory and serves it to clients (xwarp cp) until ctx is done.
 func (e *export) openDirectory(ctx context.Context) (err error) {
 	if e.tree == nil { // otherwise takeContent has moved it here
 		e.tree, err = transfer.OpenTree(transfer.TreeConfig{Path: e.cfg.Path,
