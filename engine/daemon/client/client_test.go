@@ -47,7 +47,7 @@ func loadConfig(t testing.TB, text string) (*config.Loaded, string) {
 	return cfg, socket
 }
 
-// kernelDaemon starts a kernel-transport daemon.
+// kernelDaemon starts a daemon with a device on kernel sockets.
 func kernelDaemon(t testing.TB, text string) (*daemon.Daemon, string) {
 	t.Helper()
 	cfg, socket := loadConfig(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
@@ -143,7 +143,7 @@ func TestReceivesComeFirst(t *testing.T) {
 	}
 }
 
-// TestErrors: the client returns the errors of its contract.
+// TestErrors: the client returns the errors that package verbs documents.
 func TestErrors(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	verbstest.Errors(t, open(t, socket), open(t, socket), loopback.Addr())

@@ -14,14 +14,14 @@ import (
 // CQ is verbs.CQ of a daemon.
 type CQ struct {
 	object
-	bell chan struct{}
+	bell chan struct{} // has one slot: Wait must poll again
 
 	mu      sync.Mutex
 	ring    *control.Consumer // nil once closed
 	mem     []byte
 	channel *control.ChannelReader
-	left    []verbs.Completion // from the ring before Resize
-	leaving []*QP              // closed, perhaps with completions in the ring
+	left    []verbs.Completion // not polled from the old ring before Resize
+	leaving []*QP              // closed queue pairs that may still have completions in the ring
 }
 
 // CreateCQ implements verbs.Device.

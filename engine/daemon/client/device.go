@@ -59,7 +59,7 @@ type Device struct {
 
 	mu     sync.Mutex
 	last   uint64
-	calls  map[uint64]chan answer
+	calls  map[uint64]chan answer // by request ID
 	qps    map[control.Handle]*QP
 	number map[uint32]*QP // by qp_num
 	srqs   map[control.Handle]*SRQ
@@ -175,7 +175,7 @@ func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 	return a.files, nil
 }
 
-// canceledError is why a program canceled a request, and what the daemon knows about it.
+// canceledError is the error of a request that the program canceled: why it did so, and what the daemon's reply adds.
 type canceledError struct {
 	cause   error
 	details string
@@ -234,7 +234,7 @@ type object struct {
 	closed  bool
 }
 
-// closeOnce calls f unless it succeeded before. It waits for a call by another goroutine.
+// closeOnce calls f, unless an earlier call of closeOnce succeeded. It waits for a call by another goroutine.
 func (o *object) closeOnce(f func() error) error {
 	o.closing.Lock()
 	defer o.closing.Unlock()
@@ -301,7 +301,7 @@ func (d *Device) read() {
 	}
 }
 
-// received handles a message, and returns the descriptors that no caller waits for.
+// received handles a message. It returns those of files that no request waits for, which the caller closes.
 func (d *Device) received(k control.Kind, body []byte, files []int) ([]int, error) {
 	if k == control.KindEvent {
 		e, err := control.ParseEvent(body)
@@ -341,7 +341,7 @@ func (d *Device) end(err error) {
 	if !errors.Is(err, verbs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrDaemonGone, err)
 	}
-	defer d.conn.Close() // last, so that its reader reports no error
+	defer d.conn.Close() // after d.err is set, so that d.err is not the error that read gets because of Close
 	d.mu.Lock()
 	if d.err != nil {
 		d.mu.Unlock()
@@ -369,7 +369,7 @@ func (d *Device) failed() error {
 	return d.err
 }
 
-// wake makes the daemon poll the work queues of the queue pair with this bell.
+// wake makes the daemon read the rings of the queue pair or SRQ with this bell.
 func (d *Device) wake(bell uint32) {
 	control.RingBell(d.shm, bell)
 	if control.Disarm(d.sleep) {
@@ -391,8 +391,8 @@ func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
 	return s, err
 }
 
-// Events waits for events after the number after, and returns them and the number for the next call. Without a number
-// it returns that of the latest event. It fails with the context's error.
+// Events waits for events after the number after, and returns them and the number for the next call. If after is nil,
+// it returns at once, with the number of the latest event. It fails with the context's error.
 func (d *Device) Events(ctx context.Context, after *uint64) (r control.EventsResult, err error) {
 	err = olderDaemon(d.call(ctx, control.OpEvents, control.EventsArgs{After: after}, &r))
 	return r, err

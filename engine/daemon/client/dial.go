@@ -13,7 +13,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// dial connects to the control socket of cfg, or to the operator socket beside it, whose path it stores in cfg.
+// dial connects to the control socket of cfg. With cfg.Operator it first tries the operator socket that belongs to
+// cfg.Path, and sets cfg.Path to that socket if it succeeds.
 func dial(cfg *Config) (*net.UnixConn, error) {
 	if cfg.Operator {
 		path := control.OperatorPath(cfg.Path)
@@ -25,8 +26,8 @@ func dial(cfg *Config) (*net.UnixConn, error) {
 	return dialSocket(cfg.Path)
 }
 
-// dialSocket connects to a socket of the daemon. Another user can fill the queue of connections to accept; it then
-// tries again for five seconds.
+// dialSocket connects to a socket of the daemon. While the queue of connections that the daemon has not accepted yet is
+// full, which any user can achieve, it tries again, for five seconds.
 func dialSocket(path string) (c *net.UnixConn, err error) {
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
@@ -36,7 +37,7 @@ func dialSocket(path string) (c *net.UnixConn, err error) {
 	}
 }
 
-// hint returns the next step after an error of connecting to path.
+// hint returns what the user can do about err, the error of connecting to path, or "".
 func hint(path string, err error) string {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHintNamesTheGroup: a refused user learns its group and the command that joins it.
+// TestHintNamesTheGroup: the hint for a refused user names the group of the socket, and the command to join that group.
 func TestHintNamesTheGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o660); err != nil {

@@ -113,8 +113,8 @@ func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.
 }
 
 // populate fills holes of a file with pages, as the daemon requires, because a page is charged to the control group
-// that touches it first. It makes the pages dirty, because the kernel may reclaim clean unmapped pages. A descriptor
-// that cannot be mapped is passed on to the daemon, which refuses it.
+// that touches it first. It makes the pages dirty, because the kernel may reclaim clean unmapped pages. For a
+// descriptor that cannot be mapped it does nothing: the daemon refuses that.
 func populate(fd int, offset, length uint64) error {
 	var st unix.Stat_t
 	page, err := control.PageSize(fd)
@@ -167,7 +167,8 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 	return verbs.SGE{STag: m.at.STag, TO: m.at.Base + verbs.TO(off), Len: uint32(n)}
 }
 
-// Err implements verbs.MR. Memory from Alloc is never lost.
+// Err implements verbs.MR. It always returns nil: memory from Alloc is never lost, and the daemon does not report that
+// a region of RegMRFd is.
 func (m *MR) Err() error { return nil }
 
 // Close implements verbs.MR.

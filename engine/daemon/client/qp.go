@@ -21,11 +21,11 @@ type QP struct {
 	number  uint32
 	send    *CQ
 	recv    *CQ
-	context any // of the consumer
+	context any // verbs.QPConfig.UserData
 
 	ends   atomic.Pointer[control.Connected] // nil: never connected
 	sq     postRing
-	rq     postRing // without a ring, receives go to an SRQ
+	rq     postRing // has no ring if receives are posted to an SRQ
 	mem    []byte
 	sge    int
 	inline int
@@ -176,13 +176,14 @@ func (q *QP) closeRings(closed bool) {
 	q.rq.setClosed(closed)
 }
 
-// leave keeps q registered until its last completions have been polled.
+// leave notes that q is closed. Poll calls q.forget when it finds the ring empty: until then completions may need q.
 func (c *CQ) leave(q *QP) {
 	c.mu.Lock()
 	c.leaving = append(c.leaving, q)
 	c.mu.Unlock()
 }
 
+// forget is called once by each completion queue of q. The last call removes q from its device.
 func (q *QP) forget() {
 	q.mu.Lock()
 	q.refs--

@@ -48,7 +48,7 @@ func (c *CQ) Resize(depth int) error {
 	return err
 }
 
-// save copies the completions that are still in the ring.
+// save moves the completions that are still in the ring to c.left.
 func (c *CQ) save() error {
 	var left []verbs.Completion
 	for {

@@ -63,7 +63,7 @@ func TestSRQ(t *testing.T) {
 		verbstest.Connect(t, a, e, loopback)
 		peers = append(peers, a)
 	}
-	for i := range rounds { // one at a time on a queue pair, several on the queue
+	for i := range rounds { // each queue pair has one message at a time, the shared queue several
 		for j, a := range peers {
 			a.Mem[0], a.Mem[size-1] = byte(i), byte(j)
 			a.Post(verbs.SendWR{ID: 1, Op: rdmap.WRSend, SGL: []verbs.SGE{a.MR.SGE(0, size)}})
@@ -197,7 +197,7 @@ func TestSRQBounds(t *testing.T) {
 	_, err = other.Dev.CreateQP(verbs.QPConfig{PD: other.PD, SendCQ: other.CQ, RecvCQ: other.CQ,
 		SRQ: srq})
 	invalid("a queue of another program", err)
-	for i := range 100 { // more than fit, on both sides of the ring
+	for i := range 100 { // more than the ring and the daemon's queue hold
 		if err = srq.PostRecv(&verbs.RecvWR{ID: uint64(i)}); err != nil {
 			break
 		}
@@ -250,7 +250,7 @@ func TestSRQManySenders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := a.QP.Info(); err != nil { // in the queue
+		if _, err := a.QP.Info(); err != nil { // when it returns, the daemon has the receives
 			t.Fatal(err)
 		}
 		go func() { done <- sendAnswered(a, window, each) }()
