@@ -188,7 +188,9 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	}
 	if err == nil {
 		q.to = q.eng
-		err = s.addPoster(q)
+		if err = s.addPoster(q); err != nil {
+			q.eng.Close()
+		}
 	}
 	if err != nil {
 		mem.Close()

@@ -243,6 +243,49 @@ func connectTo(t *testing.T, end *verbstest.End) {
 	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
 }
 
+// TestNoFreeBell: a queue pair and a shared receive queue that get no bell are refused, and leave nothing in the engine
+// that keeps the objects that they use from being closed.
+func TestNoFreeBell(t *testing.T) {
+	d, socket := start(t)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := dev.CreateCQ(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srq, err := dev.CreateSRQ(verbs.SRQConfig{PD: pd, Depth: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := d.session(t, 1)
+	s.pumpMu.Lock()
+	before := s.posters
+	s.posters = make([]poster, control.MaxQPs)
+	s.pumpMu.Unlock()
+	const want = "open another session"
+	if _, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq}); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("queue pair: %v", err)
+	}
+	if _, err = dev.CreateSRQ(verbs.SRQConfig{PD: pd, Depth: 4}); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("shared receive queue: %v", err)
+	}
+	s.pumpMu.Lock()
+	s.posters = before
+	s.pumpMu.Unlock()
+	if err := errors.Join(srq.Close(), cq.Close(), pd.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPumpRestsWithoutWork: the pump of a program that rings without posting pauses. That of a program that posts does
 // not, even if the requests fail: a request that the engine refuses ends the connection, and later ones are flushed.
 func TestPumpRestsWithoutWork(t *testing.T) {
