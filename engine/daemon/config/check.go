@@ -76,12 +76,12 @@ func (f *faults) oneOf(key, got string, words ...string) {
 }
 
 func (f *faults) atLeast(key string, got, least int) {
-	if got >= 0 && got < least { // notNegative reports the others
+	if got >= 0 && got < least { // notNegative reports negative numbers
 		f.addf("%s = %d: must be %d or more", key, got, least)
 	}
 }
 
-// notNegative checks all numbers and times in a table or list. An AutoTime is checked where it is parsed.
+// notNegative checks that no number and no time in a table or list is negative. AutoTime is checked where it is parsed.
 func (f *faults) notNegative(name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -131,7 +131,8 @@ func (f *faults) group(key, name string) {
 	}
 }
 
-// check returns all errors of the values. With partial, if only exports have errors, it removes these exports instead.
+// check returns all errors of the values. With partial, if only exports have errors, it instead removes these exports
+// and sets Refused and RefusedBecause.
 func (l *Loaded) check(partial bool) error {
 	f := &faults{path: l.Path, origins: l.Origins}
 	f.notNegative("", reflect.ValueOf(l.Config))
@@ -182,7 +183,8 @@ func (l *Loaded) check(partial bool) error {
 	return nil
 }
 
-// maxInterfaceName fits the name of an RDMA device: 63 characters with the prefix "xwarp_".
+// maxInterfaceName is the maximum length of the name of an interface. The RDMA device is named "xwarp_" and this name,
+// which may have 63 characters in all.
 const maxInterfaceName = 57
 
 func (l *Loaded) checkInterfaces(f *faults) {
@@ -297,7 +299,7 @@ func (l *Loaded) checkPeers(f *faults) {
 	}
 }
 
-// checkExports returns the names of the exports that are wrong.
+// checkExports checks all exports. It returns the names of those with errors.
 func (l *Loaded) checkExports(f *faults) (wrong []string) {
 	names := map[string]bool{}
 	for i := range l.Export {
@@ -340,7 +342,7 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 	}) {
 		f.addf("%s.interface = %q: no such [[interface]]", key, e.Interface)
 	}
-	if e.Serve == "transfer" { // of earlier versions
+	if e.Serve == "transfer" { // a value of earlier versions
 		f.addf("%s.serve = \"transfer\" does not exist any more: use \"directory\", and xwarp cp "+
 			"instead of put and get", key)
 		return

@@ -1,5 +1,5 @@
-// Package config is the daemon's configuration: a TOML file whose commented default is the manual, the
-// environment and flags.
+// Package config reads the configuration of the daemon from a TOML file, environment variables and flags. The comments
+// of the default file, default.toml, are its manual.
 package config
 
 import (
@@ -54,7 +54,7 @@ func (d *Daemon) OperatorSocket() string {
 	return d.AdminSocket
 }
 
-// AdminSocketAuto puts the operator socket beside the control socket.
+// AdminSocketAuto selects the path that control.OperatorPath returns for the control socket.
 const AdminSocketAuto = "auto"
 
 // HTTP configures the server of metrics and the status page.
@@ -134,10 +134,11 @@ type Tenants struct {
 // TenantUser is the name of the [[user]] table with the limits of each tenant.
 const TenantUser = budget.TenantTable
 
-// Overridable are the possible values of mpa.override.
+// Overridable are the possible values of mpa.override: the keys that the operator may let programs change for their own
+// connections.
 var Overridable = []string{"revision", "markers", "crc", "any_crc_error", "peer_to_peer", "retry"}
 
-// User overrides limits for one user. Absent keys keep those of Limits.
+// User overrides limits for one user. An absent key keeps the value of Limits.
 type User struct {
 	Name         string   `toml:"name"`
 	Sessions     *int     `toml:"sessions"`
@@ -158,7 +159,8 @@ type User struct {
 	DSCP         *int     `toml:"dscp"`
 }
 
-// Peers has the limits of each remote address. A [[peer]] table overrides them. 0 means no limit.
+// Peers has the limits of each remote address and, in the fields that begin with Network, of all addresses in one IPv4
+// /24 or IPv6 /48. A [[peer]] table overrides those of an address. 0 means no limit.
 type Peers struct {
 	HalfOpen           int      `toml:"half_open" reload:"yes"`
 	Startup            int      `toml:"startup" reload:"yes"`
@@ -222,7 +224,8 @@ const (
 	AccessReadWrite = "read-write"
 )
 
-// LimitsOf returns the limits of a user. The names of [[user]] tables were looked up when the file was read.
+// LimitsOf returns the limits of a user. The UIDs of [[user]] tables with a user name were looked up when the file was
+// read.
 func (l *Loaded) LimitsOf(uid uint32) Limits {
 	return l.limits(func(u *User) bool { id, ok := l.uids[u.Name]; return ok && id == uid })
 }
@@ -251,7 +254,7 @@ func (l *Loaded) limits(match func(*User) bool) Limits {
 	return v
 }
 
-// Of returns the limit of a kind that has a key in [limits].
+// Of returns the limit of a kind that has a key in [limits], and 0 for other kinds.
 func (l *Limits) Of(k budget.Kind) int64 {
 	for f, v := range reflect.ValueOf(l).Elem().Fields() {
 		if key(f) == k.String() {
@@ -261,7 +264,8 @@ func (l *Limits) Of(k budget.Kind) int64 {
 	return 0
 }
 
-// Amounts returns the limits by kind, with the needs of objects within them.
+// Amounts returns the limits by kind. Mappings and descriptors have no limit of their own: for them it returns the most
+// that all objects within the limits can need.
 func (l *Limits) Amounts() (a budget.Amounts) {
 	for k := range budget.Limited {
 		a[k] = l.Of(k)
@@ -269,7 +273,8 @@ func (l *Limits) Amounts() (a budget.Amounts) {
 	return a.Needs()
 }
 
-// override copies the set fields of given to the fields of table with the same names.
+// override copies the set fields of the struct that given points to, to the fields with the same names of the struct
+// that table points to. It ignores fields that table lacks.
 func override(table, given any) {
 	for f, v := range reflect.ValueOf(given).Elem().Fields() {
 		field := reflect.ValueOf(table).Elem().FieldByName(f.Name)
@@ -302,7 +307,8 @@ func (c *Config) Allowed(a netip.Addr) bool {
 	return p == nil || p.Allow == nil || *p.Allow
 }
 
-// PeersOf returns the limits of a. The limits of a network are at least those of a single peer in it.
+// PeersOf returns the limits of the peer with address a. A limit of its network is raised to the one that the [[peer]]
+// table sets for a single peer, if it is lower.
 func (c *Config) PeersOf(a netip.Addr) Peers {
 	l := c.Peers
 	p := c.PeerOf(a)
@@ -328,10 +334,10 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 	return m
 }
 
-// D converts d.
+// D returns d as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// Limit converts d, which limits a wait if it is not 0.
+// Limit returns d as the limit of a wait: tick.Forever, which means no limit, if d is 0.
 func (d Duration) Limit() time.Duration {
 	if d == 0 {
 		return tick.Forever
@@ -342,8 +348,8 @@ func (d Duration) Limit() time.Duration {
 // Values of Interface.PortMapper.
 const (
 	PortMapperOff    = "off"
-	PortMapperAnswer = "answer" // answer peers that query listeners here
-	PortMapperAsk    = "ask"    // also query the peer's before each connection to it
+	PortMapperAnswer = "answer" // answer peers that ask for the port of a listener here
+	PortMapperAsk    = "ask"    // also ask the peer's port mapper before each connection to a peer
 )
 
 // Values of Interface.Restart: the reaction to a lost device once its interface is back.

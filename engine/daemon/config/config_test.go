@@ -46,8 +46,7 @@ func loadFails(t *testing.T, text, want string) {
 	}
 }
 
-// TestErrors checks every error message of a configuration.
-// TestRemovedKeys: a file of the previous release with keys that went away still loads, with a warning for each key.
+// TestRemovedKeys: a file of the previous release with removed keys still loads, with a warning for each of them.
 func TestRemovedKeys(t *testing.T) {
 	const text = "[[interface]]\nname = \"eth0\"\ntransmit = \"xdp-live\"\n" +
 		"trust_partial_checksum = true\n[[interface]]\nname = \"eth1\"\n" +
@@ -275,7 +274,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestShippedSetsNothing: the shipped file names every key of the single tables, and sets none.
+// TestShippedSetsNothing: the shipped file names every key of the tables in single brackets, and sets none.
 func TestShippedSetsNothing(t *testing.T) {
 	l, err := Load(Source{Path: write(t, Shipped)})
 	if err != nil {
@@ -291,7 +290,7 @@ func TestShippedSetsNothing(t *testing.T) {
 	}
 }
 
-// TestManual checks that every key is in the default file, and that its commented-out examples are valid too.
+// TestManual checks that the default file has every key, and that its commented-out examples are valid.
 func TestManual(t *testing.T) {
 	live := uncomment(Default)
 	var c Config
@@ -322,7 +321,8 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// uncomment turns the examples into live TOML: each block of comment lines that starts with "# [[table]]".
+// uncomment turns the examples of the default file into live TOML. An example is a block of comment lines that starts
+// with a table in double brackets.
 func uncomment(text string) string {
 	var b strings.Builder
 	in := false
@@ -373,7 +373,8 @@ ports = ["80"]
 	}
 }
 
-// TestOverridesAreOfKeys: each override of a user or a peer has the name and the type of the key that it overrides.
+// TestOverridesAreOfKeys: each key of [[user]] and [[peer]] that overrides another has the name and the type of that
+// other key.
 func TestOverridesAreOfKeys(t *testing.T) {
 	for _, c := range []struct {
 		given, table reflect.Type
@@ -498,8 +499,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestTenantsPromiseEveryKind: the check of the tenants' total covers each kind of object that uses shared resources.
-// Without it, an invalid configuration would load.
+// TestTenantsPromiseEveryKind: a configuration that lets each tenant have too many objects of one kind is refused, if
+// objects of that kind use shared memory mappings. Mappings are shared by all tenants.
 func TestTenantsPromiseEveryKind(t *testing.T) {
 	for k := range budget.Limited {
 		var one budget.Amounts
@@ -524,7 +525,7 @@ func TestTenantsPromiseEveryKind(t *testing.T) {
 	}
 }
 
-// TestValuesInJSON: no value of the configuration is an empty object in a JSON log.
+// TestValuesInJSON: no type of a configuration value is written to a JSON log as an empty object.
 func TestValuesInJSON(t *testing.T) {
 	var walk func(v reflect.Type)
 	seen := 0

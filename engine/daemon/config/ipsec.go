@@ -7,7 +7,8 @@ import (
 	"xwarp/engine/esp"
 )
 
-// IPsec says whether connections of an interface with some peers are protected.
+// IPsec is an [[interface.ipsec]] table: whether and how connections of the interface with some peers and ports are
+// encrypted.
 type IPsec struct {
 	Remote []netip.Prefix `toml:"remote" reload:"yes"`
 	Ports  []uint16       `toml:"ports" reload:"yes"`
@@ -18,7 +19,7 @@ type IPsec struct {
 	Window int            `toml:"window"`
 }
 
-// The words of IPsec.
+// Values of IPsec.Level and IPsec.Mode.
 const (
 	LevelRequire = "require"
 	LevelOff     = "off"
@@ -27,7 +28,8 @@ const (
 	ModeTunnel    = "tunnel"
 )
 
-// Protection returns the first table that requires IPsec, whose IfID, Mark and Window are those of all; nil: none does.
+// Protection returns the first table that requires IPsec, or nil if none does. Its IfID, Mark and Window hold for all
+// tables of the interface.
 func (n *Interface) Protection() *IPsec {
 	for i := range n.IPsec {
 		if n.IPsec[i].Level == LevelRequire {
@@ -67,7 +69,7 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 			"policies (ip xfrm policy)", name)
 	}
 	first := n.Protection()
-	all := -1 // the table that matches everything
+	all := -1 // index of the table that matches all peers and ports; -1: none so far
 	for i := range n.IPsec {
 		p, key := &n.IPsec[i], fmt.Sprintf("%s[%d]", name, i)
 		f.oneOf(key+".level", p.Level, LevelRequire, LevelOff)
@@ -110,7 +112,7 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 	}
 }
 
-// fixedIPsec returns the tables without the keys that a reload applies.
+// fixedIPsec returns a table with only the keys whose change needs a restart, or nil if no table requires IPsec.
 func (n *Interface) fixedIPsec() []IPsec {
 	p := n.Protection()
 	if p == nil {

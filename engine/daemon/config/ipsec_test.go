@@ -69,7 +69,7 @@ func TestIPsecTables(t *testing.T) {
 		}
 	}
 	for text, restart := range map[string]int{
-		"":                                 1, // no IPsec: the device must open without it
+		"":                                 1, // without IPsec the device must be opened again
 		"[[interface.ipsec]]\nif_id = 8\n": 1,
 		"[[interface.ipsec]]\nif_id = 0x7877\nremote = [\"::/0\"]\n": 0,
 	} {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Every key has a name such as "daemon.socket"; keys of a table in double brackets are named the same way,
-// and can stand in a file only.
+// Every key has a name such as "daemon.socket". Keys of a table in double brackets are named the same way, such as
+// "interface.mtu", and can be set only in the file.
 
 // knownKeys returns the names of all keys and tables.
 func knownKeys() []string {
@@ -39,14 +39,14 @@ func keysOf(name string, t reflect.Type) []string {
 	return names
 }
 
-// isTables reports whether a key is a list of tables within another table.
+// isTables reports whether t is the type of a key that is a list of tables within another table.
 func isTables(t reflect.Type) bool { return t == reflect.TypeFor[[]IPsec]() }
 
 func key(f reflect.StructField) string { return f.Tag.Get("toml") }
 
 func reloads(f reflect.StructField) bool { return f.Tag.Get("reload") == "yes" }
 
-// scalar is a key of a single table.
+// scalar is a key of a table in single brackets, with its value.
 type scalar struct {
 	name   string
 	value  reflect.Value
@@ -72,7 +72,8 @@ func EnvName(key string) string {
 	return "XWARP_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// environment sets the keys that variables name. A variable whose name begins like those of a table must name a key.
+// environment sets the keys for which env has a variable. A variable with the prefix of a table, such as XWARP_MPA_,
+// that names no key is an error.
 func (l *Loaded) environment(env []string) error {
 	keys := map[string]string{} // by variable
 	for _, s := range l.scalars() {
@@ -153,17 +154,17 @@ func setValue(v reflect.Value, text string) error {
 	return nil
 }
 
-// suggest returns a hint for an unknown key: the most similar known key.
+// suggest returns a hint for an unknown key: the most similar known key, or the command that lists all keys.
 func suggest(key string, known []string) string {
 	return cmp.Or(alike(key, known), " (see: xwarp config default)")
 }
 
-// alike returns a question with the known word most similar to key, or "".
+// alike returns the question whether the known word most similar to key was meant, or "" if none is similar.
 func alike(key string, known []string) string {
 	best, least := "", len(key)/3+2
 	for _, k := range known {
 		d := distance(key, k)
-		// The right word in the wrong table also counts.
+		// The right key in the wrong table is similar, too.
 		if last(k) == last(key) {
 			d = min(d, 1)
 		}
@@ -200,15 +201,15 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Value is a key with its value as text.
+// Value is a key of the configuration with its value as text.
 type Value struct {
 	Key    string
-	Value  string // as in the file
+	Value  string // in the syntax of the file
 	Origin Origin
-	Reload bool // a reload applies it
+	Reload bool // a reload applies a changed value
 }
 
-// Values returns all keys in the order of the file.
+// Values returns all keys: first those of tables in single brackets, then those of tables in double brackets.
 func (l *Loaded) Values() []Value {
 	var list []Value
 	for _, s := range l.scalars() {
@@ -224,7 +225,8 @@ func (l *Loaded) Values() []Value {
 	return list
 }
 
-// entries returns the keys of a list of tables. given has the tables as in the file, without defaults.
+// entries returns the keys of a list of tables. given has the tables as in the file, without defaults. With reload, a
+// reload applies every key; otherwise only keys with a reload tag.
 func (l *Loaded) entries(name string, tables reflect.Value, given any, reload bool) (list []Value) {
 	raw, _ := given.([]map[string]any)
 	for n := range tables.Len() {
@@ -280,7 +282,8 @@ func show(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Changed returns the keys that differ between l and now and need a restart.
+// Changed returns the keys that differ between l and now and need a restart. It returns "interface" for any such change
+// in the [[interface]] tables.
 func (l *Loaded) Changed(now *Loaded) (keys []string) {
 	old := l.scalars()
 	for i, s := range now.scalars() {

@@ -13,7 +13,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// DefaultPath is the default path of the file.
+// DefaultPath is the default path of the configuration file.
 const DefaultPath = "/etc/xwarp/xwarp.toml"
 
 // Default is the commented default file.
@@ -23,8 +23,8 @@ var Default string
 
 var defaultLine = regexp.MustCompile(`(?m)^[a-z_]+ = `)
 
-// Shipped is Default with each default as a comment. A file made from it sets what its user changes and nothing else:
-// config show --origin tells them apart, and new versions bring their defaults.
+// Shipped is Default with every assignment commented out. A file made from it sets only the keys that its user changes.
+// So config show --origin shows which keys were changed, and the other keys follow the defaults of new versions.
 var Shipped = defaultLine.ReplaceAllString(Default, "#$0")
 
 // Origin is the origin of a value: "default", a file, an environment variable or a flag.
@@ -38,7 +38,7 @@ type Source struct {
 	Path string   // of the file; empty: DefaultPath, which may be missing
 	Env  []string // as os.Environ returns it
 	Set  []string // key=value, as flags give them
-	// Partial makes Load leave out exports with errors, if nothing else has errors. A reload does so.
+	// Partial makes Load leave out exports with errors, if nothing else has errors. A reload sets it.
 	Partial bool
 }
 
@@ -55,11 +55,11 @@ type Loaded struct {
 	// Removed says for each removed key of the file what to do. The keys have no effect.
 	Removed []string
 
-	raw  map[string]any    // the file as it is
-	uids map[string]uint32 // of the users of [[user]] tables, by name
+	raw  map[string]any    // the decoded file, without defaults
+	uids map[string]uint32 // the UIDs of [[user]] tables, by user name
 }
 
-// Serves returns an error if a valid configuration has nothing to serve, so that a daemon would not start.
+// Serves returns an error if the configuration has no [[interface]], since a daemon would then have nothing to serve.
 func (l *Loaded) Serves() error {
 	if len(l.Interface) > 0 {
 		return nil
@@ -130,7 +130,7 @@ func (l *Loaded) file(path, text string) error {
 	if err != nil {
 		return fmt.Errorf("%s%w", path, decodeError(err))
 	}
-	toml.Decode(text, &l.raw) // without error: see above
+	toml.Decode(text, &l.raw) // cannot fail: the same text was decoded above
 	var errs []error
 	for _, k := range meta.Undecoded() {
 		if unknownParent(meta.Undecoded(), k) {
@@ -199,7 +199,7 @@ func unknownParent(unknown []toml.Key, k toml.Key) bool {
 	})
 }
 
-// lineOf finds the line of k, which the decoder does not report.
+// lineOf returns the number of the line that has k, which the decoder does not report. It returns 0 if it finds none.
 func lineOf(text string, k toml.Key) int {
 	table, last := "", k[len(k)-1]
 	for i, line := range strings.Split(text, "\n") {

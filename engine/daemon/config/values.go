@@ -85,7 +85,7 @@ func ListenAddresses(text string) []netip.AddrPort {
 	return a.All()
 }
 
-// overlaps reports whether sockets of a and b exclude each other.
+// overlaps reports whether a socket that listens on a and one that listens on b cannot exist at the same time.
 func (a Address) overlaps(b Address) bool {
 	for _, x := range a.All() {
 		for _, y := range b.All() {
