@@ -25,7 +25,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// Daemon is a daemon that runs on this host. Resources that it holds do not prevent its restart.
+// Daemon is the daemon that runs on this host, if any. Check ignores resources that it holds, because a restart frees
+// them.
 type Daemon struct {
 	Pid    int      // 0: no daemon runs
 	Listen []string // addresses of its exports
@@ -39,7 +40,7 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	owner := map[netip.Prefix]string{} // interfaces of the addresses
+	owner := map[netip.Prefix]string{} // name of the interface with the address
 	for i := range cfg.Interface {
 		n := &cfg.Interface[i]
 		key := fmt.Sprintf("interface[%d] %s", i, n.Name)
@@ -72,7 +73,8 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 	return errs
 }
 
-// Warnings returns one sentence for each setting with which a daemon starts, but less safely than by default.
+// Warnings returns one sentence for each removed key in the file, and for each setting that makes a daemon less safe
+// than the default.
 func Warnings(cfg *config.Loaded) (list []string) {
 	list = append(list, cfg.Removed...)
 	if !cfg.HTTP.Loopback() {
@@ -82,7 +84,7 @@ func Warnings(cfg *config.Loaded) (list []string) {
 	return list
 }
 
-// checkInterface tests an [[interface]] with transport = "xdp".
+// checkInterface tests an [[interface]] with transport = "xdp". running is the PID of the running daemon, or 0.
 func checkInterface(n *config.Interface, running int) error {
 	if n.Transport != config.TransportXDP {
 		return nil
@@ -126,7 +128,7 @@ func checkInterface(n *config.Interface, running int) error {
 		xdpKind(a.Xdp.AttachMode))
 }
 
-// addressesOf returns the addresses of an interface, without link-local ones.
+// addressesOf returns the addresses of an interface with transport = "xdp", without link-local ones.
 func addressesOf(n *config.Interface) (list []netip.Prefix) {
 	nic, err := netlink.LinkByName(n.Name)
 	if n.Transport != config.TransportXDP || err != nil {
@@ -146,7 +148,7 @@ func addressesOf(n *config.Interface) (list []netip.Prefix) {
 func checkQueues(name string, queues []int, most int) error {
 	has := most
 	d, err := ethtool.ReadDriver(name)
-	creates := err == nil && d.Name == "virtio_net" // more queues, when a program is attached
+	creates := err == nil && d.Name == "virtio_net" // the driver adds queues when an XDP program is attached
 	if c, err := ethtool.ReadChannels(name); err == nil && c.Queues() > 0 && !creates {
 		has = min(has, c.Queues())
 	}
@@ -164,8 +166,8 @@ func checkQueues(name string, queues []int, most int) error {
 	return nil
 }
 
-// xdpKind returns the word of ip link set for a way of attaching. A plain "xdp off" leaves a generic program on a
-// device whose driver has native XDP.
+// xdpKind returns the keyword of ip link set that removes an XDP program attached in this mode. A plain "xdp off" would
+// leave a generic program on a device whose driver has native XDP.
 func xdpKind(mode uint32) string {
 	switch mode {
 	case nl.XDP_ATTACHED_SKB:
@@ -176,7 +178,7 @@ func xdpKind(mode uint32) string {
 	return "xdpdrv"
 }
 
-// HasCPU reports whether a CPU is online.
+// HasCPU reports whether a CPU is online. It returns true if the kernel does not report the online CPUs.
 func HasCPU(n int) bool {
 	list, err := ranges.Expand(onlineCPUs(), "processor", 1<<20)
 	return err != nil || len(list) == 0 || slices.Contains(list, n)
@@ -199,7 +201,8 @@ func checkPort(at netip.AddrPort) error {
 	return r.Close()
 }
 
-// checkHTTP checks the address of the HTTP server, unless a daemon runs, which may use it.
+// checkHTTP checks the address of the HTTP server. If a daemon runs, it does not try to bind the address, which that
+// daemon may use.
 func checkHTTP(h *config.HTTP, running int) error {
 	network, address, err := h.Address()
 	if err != nil || network != "tcp" || running != 0 {

@@ -55,7 +55,7 @@ func (u User) do(f func() error) error {
 	}
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		group := uint32(u.gid)
 		_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&group)), 0)
 		if e != 0 {
@@ -112,15 +112,14 @@ func (u User) checkDirectory(path string, write bool) error {
 		return fmt.Errorf("%s is not a directory", path)
 	}
 	if err := u.may(path, mode); err != nil {
-		// No chown: it may be a directory of the system or of a user, such as /root.
+		// The error does not suggest chown: path may be a directory of the system or of a user, such as /root.
 		return fmt.Errorf("%w (export a directory of the daemon: install -d -o %s -g %s %s/NAME)", err,
 			UnitUser, UnitUser, stateDirectory)
 	}
 	return u.checkUnit(path, write)
 }
 
-// checkFile checks the file of an export, or its directory if the daemon has to create the file. Transfers are staged
-// in that directory.
+// checkFile checks the file of an export, or its directory if the daemon has to create the file.
 func (u User) checkFile(e *config.Export) error {
 	st, err := os.Stat(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
