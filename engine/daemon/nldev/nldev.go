@@ -22,10 +22,10 @@ type Device struct {
 	Netdev   string            // its network interface, which is its name in snapshots
 	Index    int               // of the network interface
 	Protocol string            // "iw" or "roce"
-	Files    map[string]string // by path below /sys/class/infiniband/Name
+	Files    map[string]string // their content, by path below /sys/class/infiniband/Name
 }
 
-// maxDatagram is the smallest receive buffer of libmnl.
+// maxDatagram is the maximum length of a datagram in bytes: that of the smallest receive buffer of libmnl.
 const maxDatagram = 4096
 
 // request is a parsed request.
@@ -36,7 +36,7 @@ type request struct {
 }
 
 // Answer returns the datagrams that answer a request. It calls snapshot for requests about resources and counters. It
-// fails with a unix.Errno, for an NLMSG_ERROR message, or with the error of snapshot.
+// fails with a unix.Errno, which the caller reports in an NLMSG_ERROR message, or with the error of snapshot.
 func Answer(b []byte, devices []Device, snapshot func() (*control.Snapshot, error)) ([][]byte,
 	error) {
 	r, err := parse(b)
@@ -140,7 +140,7 @@ func (r *request) bodies(devices []Device, dump bool, snapshot func() (*control.
 	return nil, unix.EOPNOTSUPP
 }
 
-// resources returns all resources of a kind, or the requested one.
+// resources returns the messages about all resources of a kind, or about the requested one.
 func (r *request) resources(k *kind, d *Device, s *control.Snapshot, dump bool) (list [][]byte,
 	err error) {
 	id, named := r.numbers[k.id]
@@ -207,7 +207,7 @@ func (w *writer) add(r *unix.NlMsghdr, kind, flags uint16, body []byte) {
 	}
 }
 
-// align pads to the alignment of messages and attributes.
+// align rounds a length up to the alignment of messages and attributes.
 func align(n int) int { return (n + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
 
 func pad(b []byte) []byte { return append(b, make([]byte, align(len(b))-len(b))...) }

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// ask returns a request.
+// ask returns an encoded request.
 func ask(kind, flags uint16, attrs ...[]byte) []byte {
 	var w writer
 	w.add(&unix.NlMsghdr{Seq: 7, Pid: 9}, kind, flags|unix.NLM_F_REQUEST, join(attrs...))
@@ -19,7 +19,7 @@ func ask(kind, flags uint16, attrs ...[]byte) []byte {
 
 func nldev(command uint16) uint16 { return clientNLDev<<clientShift | command }
 
-// snapshot returns one with n regions.
+// snapshot returns a function for Answer, which returns a snapshot with n regions.
 func snapshot(n int) func() (*control.Snapshot, error) {
 	s := &control.Snapshot{}
 	for i := range n {

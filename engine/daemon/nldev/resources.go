@@ -95,7 +95,8 @@ func srqs(s *control.Snapshot, device string) []entry {
 	})
 }
 
-// qpn returns the queue pair number that its program and peers use. Queue pairs of exports only have a handle.
+// qpn returns the queue pair number that the program and its peers use. Queue pairs of exports have no number: for them
+// it returns the handle.
 func qpn(q *control.QPState) uint32 {
 	if q.Number != 0 {
 		return q.Number
