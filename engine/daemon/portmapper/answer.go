@@ -64,7 +64,7 @@ func (m *Mapper) mayAnswer(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// quietTime returns how long no request is answered because the total rate limit is reached.
+// quietTime returns for how long no request is answered because the total rate limit is reached, or 0 if it is not.
 func (m *Mapper) quietTime(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +126,8 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 		now := time.Now()
 		a := m.answer(r, b[:n], budget.Bare(from.Addr()), destination(oob[:on]), now)
 		if a != nil {
-			// sent from the requested address; if sending fails, the peer repeats its request
+			// The control message makes the answer leave from the address that the request was sent to. If sending
+			// fails, the peer repeats its request.
 			c.WriteMsgUDPAddrPort(a, oob[:on], from)
 		}
 		if rest := m.quietTime(now); rest > 0 {

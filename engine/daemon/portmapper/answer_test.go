@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// rules have one listener, and admit all peers but one.
+// rules have one listener for each address family, and admit all peers but one.
 var rules = Rules{
 	Listens: func(at netip.AddrPort) bool { return at == listener4 || at == listener6 },
 	Admits:  func(peer netip.Addr) bool { return peer != netip.MustParseAddr("192.0.2.66") },

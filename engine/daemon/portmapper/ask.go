@@ -76,7 +76,7 @@ func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, er
 	return a, err
 }
 
-// answerOf reads the answer to q. Any other datagram is an ErrMessage.
+// answerOf reads the answer to q. For any other datagram it fails with ErrMessage.
 func answerOf(c net.Conn, q *Message) (a Message, err error) {
 	var b [RequestLen + 1]byte
 	n, err := c.Read(b[:])
@@ -107,7 +107,7 @@ func (m *Mapper) remember(peer netip.Addr, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.silent) >= maxSilent || m.silent == nil {
-		m.silent = map[netip.Addr]time.Time{} // each peer then costs one more wait
+		m.silent = map[netip.Addr]time.Time{} // the forgotten peers then cost one more wait each
 	}
 	m.silent[peer] = now.Add(silence)
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// peer is the port mapper of a test, on loopback. reply returns its reply to a request, or nil for none. Anything else
-// that it receives goes to acks.
+// peer is the port mapper of a test, on loopback. It sends each received request to asked, and any other message to
+// acks.
 type peer struct {
 	t     *testing.T
 	c     *net.UDPConn
@@ -17,6 +17,7 @@ type peer struct {
 	asked chan Message
 }
 
+// newPeer starts a peer. reply returns the datagrams that answer a request, or nil for none.
 func newPeer(t *testing.T, reply func(q Message) [][]byte) *peer {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -66,7 +67,7 @@ func (m *Mapper) to(p *peer) netip.AddrPort {
 	return m.Map(context.Background(), localAt, remoteAt, p.dial)
 }
 
-// says returns a reply of type t, modified by f.
+// says returns a reply function for newPeer. It answers a request with a message of type t, which f modifies.
 func says(t Type, f func(*Message)) func(q Message) [][]byte {
 	return func(q Message) [][]byte {
 		q.Type = t

@@ -12,8 +12,8 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// datagram is one of testdata/iwpmd.pcap. There, iwpmd of Debian 12 (rdma-core 44) beside siw at 10.77.0.11 queries the
-// one at 10.77.0.10: for a listener, for a missing one, and for an IPv6 one.
+// datagram is a datagram of testdata/iwpmd.pcap. There, iwpmd of Debian 12 (rdma-core 44) with siw at 10.77.0.11 asks
+// the iwpmd at 10.77.0.10 for a listener, for a missing one, and for an IPv6 one.
 type datagram struct {
 	from, to netip.AddrPort
 	b        []byte
@@ -41,7 +41,7 @@ func readCapture(t *testing.T) (list []datagram) {
 	return list
 }
 
-// meaning is b without the bytes after an IPv4 address, which iwpmd leaves uninitialized.
+// meaning returns b with zeros in the bytes after an IPv4 address, which iwpmd leaves uninitialized.
 func meaning(b []byte) []byte {
 	b = bytes.Clone(b)
 	for i := 16; b[0]&15 == 4 && i < len(b); i += 16 {

@@ -4,11 +4,11 @@ import "time"
 
 // Limits, each with the problem that it prevents.
 const (
-	// maxPerSource is the number of answers per second to one source, an IPv4 address or an IPv6 /64. Sources can be
-	// forged, and the victim receives the answers, which are shorter than the requests.
+	// maxPerSource is the maximum number of answers per second to one source, an IPv4 address or an IPv6 /64. Sources
+	// can be forged, and the victim receives the answers, which are shorter than the requests.
 	maxPerSource = 2000
-	// maxAnswers is the number of answers per second to all sources. Each takes about 10 us of CPU time. Further
-	// requests wait for the next second, or are lost when the socket's buffer is full.
+	// maxAnswers is the maximum number of answers per second to all sources. Each takes about 10 us of CPU time.
+	// Further requests wait for the next second, or are lost when the socket's buffer is full.
 	maxAnswers = 5000
 	// maxSilent is the maximum number of peers remembered as silent.
 	maxSilent = 4096

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Counters count the requests that a Mapper received and sent.
+// Counters count the messages that a Mapper received and sent, and the connections that it asked for.
 type Counters struct {
 	RequestsIn uint64 // REQ of peers
 	AcceptsOut uint64 // answers: the listener exists
@@ -36,9 +36,9 @@ type Mapper struct {
 	mu     sync.Mutex
 	counts Counters
 	second time.Time // start of the current second
-	total  int       // answers in it
+	total  int       // answers in the current second
 	of     map[netip.Prefix]int
-	silent map[netip.Addr]time.Time // peers that did not answer; not asked before that time
+	silent map[netip.Addr]time.Time // peers that did not answer, with the time until which they are not asked
 }
 
 // Counters returns a copy.

@@ -45,7 +45,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("%d of %d bytes of %v: %+v, %v", n, len(b), m.Type, got, err)
 			}
 		}
-		for bit := range 6 { // of version and IP version; the type stays
+		for bit := range 6 { // flips a bit of the version or the IP version, not of the type
 			b := bytes.Clone(b)
 			b[0] ^= []byte{0x80, 0x40, 8, 4, 2, 1}[bit]
 			got, err := Parse(b)
