@@ -87,7 +87,7 @@ func ParseFrame(b []byte) (f Frame, err error) {
 	return f, nil
 }
 
-// Refusal is the private data of every Reject, for any reason.
+// Refusal is the private data of every Reject. It is the same for any reason, so that a peer learns nothing from it.
 var Refusal = []byte(magic + string([]byte{version}) + "no\x00")
 
 // IsRefusal reports whether the private data of a Reject is a daemon's Refusal.

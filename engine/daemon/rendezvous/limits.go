@@ -29,7 +29,8 @@ const (
 	// AttemptTime is how long an attempt may take: TCP retransmits a lost SYN after one second. An attempt that ends
 	// just as the peer answers leaves the peer with a half-open connection.
 	AttemptTime = 3 * time.Second
-	// MeetGrace is the minimum time for two queue pairs to connect. InfiniBand needs no connection, and perftest's
-	// timeout is half a second; a daemon that waits for a CPU would miss it.
+	// MeetGrace is the minimum time that two queue pairs have to connect, even if the timeout that their program set is
+	// shorter. With InfiniBand no connection is needed, and perftest's timeout is half a second; a daemon that waits
+	// for a CPU would miss it.
 	MeetGrace = 4 * time.Second
 )

@@ -87,7 +87,7 @@ func TestRNRWait(t *testing.T) {
 	}
 }
 
-// answer calls the Answerer for a request.
+// answer is the Answerer of a request. It sends the private data of a Reject to rejected.
 type answer struct{ rejected chan string }
 
 func (a answer) Accept(context.Context, verbs.QP, []byte) error { return nil }
@@ -105,7 +105,7 @@ func request(from, to string, f Frame) (*verbs.ConnRequest, answer) {
 }
 
 // TestMismatchesLookTheSame: requests that match no queue pair, for different reasons, are refused with the same text
-// after the same time. A request is accepted only if its addresses and numbers are those that a program named.
+// after the same time. A request is accepted only if its addresses and numbers are those that a program set.
 func TestMismatchesLookTheSame(t *testing.T) {
 	own, peer := endpoint("192.0.2.2", 100), endpoint("192.0.2.1", 50)
 	right := Frame{Source: peer, Target: own}
@@ -148,7 +148,8 @@ func TestMismatchesLookTheSame(t *testing.T) {
 	}
 }
 
-// TestHeldRequestsAreBounded: one address can hold only a part of the places. Further requests are refused at once.
+// TestHeldRequestsAreBounded: requests of one address that wait for a queue pair are limited to a part of MaxHeld.
+// Further ones are refused at once.
 func TestHeldRequestsAreBounded(t *testing.T) {
 	table := NewTable()
 	table.after = func(time.Duration, func()) *time.Timer { return nil }
