@@ -1,5 +1,5 @@
-// Package metrics shows a daemon's snapshots as Prometheus metrics. Nothing has a label for each connection:
-// their counters are summed up for each device.
+// Package metrics shows the snapshots of a daemon as Prometheus metrics. No metric has a label that names a connection:
+// the counters of all connections of a device are added up.
 package metrics
 
 import (
@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// Handler serves the metrics of what snapshot returns, which is called once per scrape.
+// Handler serves the metrics of a daemon. It calls snapshot once per scrape.
 func Handler(snapshot func() control.Snapshot) http.Handler {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(&Collector{snapshot})
@@ -36,11 +36,11 @@ func Handler(snapshot func() control.Snapshot) http.Handler {
 	})
 }
 
-// maxScrapes bounds the scrapes at a time, because each asks every worker. A client that reads the answer slowly keeps
-// none of them.
+// maxScrapes is the maximum number of scrapes that take a snapshot at the same time, because each costs time of every
+// worker. Others wait. A scrape whose client reads the answer slowly does not count any more.
 const maxScrapes = 4
 
-// page is an answer that is sent once it is complete.
+// page keeps an answer until it is complete. The client then gets it from memory.
 type page struct {
 	http.ResponseWriter
 	status int
@@ -53,7 +53,8 @@ func (p *page) Write(b []byte) (n int, err error) { return p.body.Write(b) }
 // Collector is a prometheus.Collector.
 type Collector struct{ snapshot func() control.Snapshot }
 
-// Describe implements prometheus.Collector. It describes what an empty snapshot cannot show.
+// Describe implements prometheus.Collector. It sends the descriptions of all metrics, also of those without a value in
+// the current snapshot.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range descs {
 		ch <- d
@@ -92,7 +93,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	o.counters(counters.Daemon, s.Counters)
 }
 
-// group shows a group of counters.
+// group sends the metrics of a group of counters.
 func (o output) group(g *control.Statistic) {
 	labels := []string{g.Device}
 	switch {
@@ -133,8 +134,8 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 	o.objects(d, s)
 }
 
-// infiniband shows the device by the names of node_exporter's collector of InfiniBand, with the values that this
-// collector reads from the files of xwarpd.
+// infiniband sends the metrics of a device under the names that node_exporter gives to InfiniBand devices. The values
+// are those that node_exporter would read from the files of xwarpd.
 func (o output) infiniband(d *control.DeviceState, rdma counters.Values) {
 	const (
 		active, down     = 4, 1
@@ -164,7 +165,7 @@ func (o output) infiniband(d *control.DeviceState, rdma counters.Values) {
 	}
 }
 
-// objects counts what programs have on a device.
+// objects sends the numbers and the memory of the objects that programs have on a device.
 func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	var memory, held, overruns uint64
 	states := map[string]int{}

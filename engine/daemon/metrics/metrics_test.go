@@ -153,7 +153,7 @@ func TestEmptySnapshot(t *testing.T) {
 	}
 }
 
-// outcomes are the labels of xwarp_steering_frames_total in expressions.
+// outcomes finds the outcomes of xwarp_steering_frames_total that an expression selects.
 var outcomes = regexp.MustCompile(`outcome="([a-z_]+)"`)
 
 func allOutcomes(yield func(string) bool) {
@@ -195,7 +195,7 @@ func TestDashboardAndRules(t *testing.T) {
 	}
 }
 
-// TestAlertRules: each alert fires for the host with its fault, and for no other host.
+// TestAlertRules: each alert fires for a host that has its fault, and for no other host.
 func TestAlertRules(t *testing.T) {
 	const rules, cases = "../../../scripts/package/prometheus-alerts.yaml",
 		"../../../scripts/package/testdata/alerts_test.yaml"

@@ -11,12 +11,12 @@ import (
 	"xwarp/engine/plain"
 )
 
-// others are the metrics that are no counters of a table.
+// others describes the metrics that are not in a table of package counters: name, labels and help text.
 //
 //go:embed metrics.txt
 var others string
 
-// descs are all metrics by name.
+// descs has the descriptions of all metrics by name.
 var descs = describe()
 
 func describe() map[string]*prometheus.Desc {
@@ -56,7 +56,7 @@ func describe() map[string]*prometheus.Desc {
 	return m
 }
 
-// output sends metrics of descs.
+// output sends metrics that descs describes.
 type output struct{ ch chan<- prometheus.Metric }
 
 func (o output) gauge(name string, v float64, labels ...string) {
@@ -75,8 +75,8 @@ func (o output) count(name string, v uint64, labels ...string) {
 	o.send(prometheus.CounterValue, name, float64(v), labels)
 }
 
-// send sends one value. It replaces what is not printable in the labels, because the name of an interface may be no
-// UTF-8, and a label that is no UTF-8 would end the daemon.
+// send sends one value. It replaces unprintable characters of labels: the name of an interface may be invalid UTF-8,
+// and an invalid label would make MustNewConstMetric panic.
 func (o output) send(kind prometheus.ValueType, name string, v float64, labels []string) {
 	labels = slices.Clone(labels)
 	for i, l := range labels {
@@ -85,7 +85,7 @@ func (o output) send(kind prometheus.ValueType, name string, v float64, labels [
 	o.ch <- prometheus.MustNewConstMetric(descs[name], kind, v, labels...)
 }
 
-// counters sends one table's.
+// counters sends the metrics of a table of counters.
 func (o output) counters(table counters.Table, values counters.Values, labels ...string) {
 	for i := range table {
 		switch c := &table[i]; {
