@@ -1,5 +1,5 @@
-// Package counters names everything that a daemon counts, once: the key in snapshots and JSON, the unit,
-// what it means, and the metric that it becomes. The names are in counters.txt.
+// Package counters lists all counters of a daemon. For each it has the key in snapshots and JSON, the unit, the
+// meaning, and the Prometheus metric. It reads the list from counters.txt.
 package counters
 
 import (
@@ -15,20 +15,20 @@ type Counter struct {
 	Key     string // the field's name in snake case
 	Unit    string // what it counts: bytes, frames, events and so on
 	Meaning string
-	Metric  string // Prometheus' name; empty if it is not exported
-	Cause   string // label of a metric that several counters share
+	Metric  string // name in Prometheus; empty if it is not exported
+	Cause   string // value of the label "cause", if several counters share the metric
 }
 
 // Values are the counters of one object by their keys.
 type Values = map[string]uint64
 
-// Of returns the value.
+// Of returns the value of c in v.
 func (c *Counter) Of(v Values) uint64 { return v[c.Key] }
 
 // Table is the counters of one kind of object.
 type Table []Counter
 
-// named returns the counter with a key, which the table has.
+// named returns the counter with a key. It panics if the table has none.
 func (t Table) named(key string) *Counter {
 	for i := range t {
 		if t[i].Key == key {
@@ -43,7 +43,7 @@ var text string
 
 var tables = parse(text)
 
-// The tables; the file says of which type's fields each of them is.
+// The tables. counters.txt names the Go type whose fields a table describes.
 var (
 	Stack     = tables["stack"]
 	Listen    = tables["listen"]
@@ -60,7 +60,7 @@ var (
 	TCP       = tables["tcp"]
 )
 
-// ByPart returns the table of a part's counters, nil for those of the steering program.
+// ByPart returns the table with a name such as "tcp". It returns nil for "steering", whose counters have no table.
 func ByPart(part string) Table { return tables[part] }
 
 // All returns all tables, in the order of their names.
@@ -98,7 +98,7 @@ func parse(text string) map[string]Table {
 	return tables
 }
 
-// Counters that are shown one by one.
+// Counters that other packages use one by one.
 var (
 	RxFrames = Stack.named("rx_frames")
 	RxBytes  = Stack.named("rx_bytes")
@@ -128,7 +128,7 @@ var (
 	PeersRefused = Daemon.named("peers_refused")
 )
 
-// HeldBytes is a state of a connection, and no counter.
+// HeldBytes describes QPState.Held. It is not a counter but the current state of a connection, and its value can fall.
 var HeldBytes = &Counter{Key: "held_bytes", Unit: "bytes", Metric: "xwarp_mpa_held_bytes",
 	Meaning: "Bytes that wait for what is missing in front of them."}
 
@@ -140,7 +140,7 @@ const (
 	refused  = "xwarp_ipsec_refused_packets_total"
 )
 
-// Help is what they mean.
+// Help has the help texts of these metrics.
 var Help = map[string]string{
 	dropped:  "Frames dropped, by cause.",
 	txStalls: "Transmit system calls that did not take everything, by state.",

@@ -24,7 +24,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// host is a stack that listens on port 7, and a peer whose frames a test writes.
+// host is a stack that listens on port 7, and its peer, whose frames a test writes.
 type host struct {
 	*testing.T
 	s    *stack.Stack
@@ -33,7 +33,7 @@ type host struct {
 	now  tick.Time
 	mute bool            // the next hop is not resolved
 	e    *stack.Endpoint // the accepted connection
-	// of the connection, as the peer sees it
+	// the sequence numbers that the peer sends and expects next on the connection
 	snd, rcv seq.Num
 }
 
@@ -49,7 +49,7 @@ func (h *host) Request(dst ip.Addr) {
 }
 func (h *host) Forget(ip.Addr) {}
 
-// sink is an Upper that keeps what it is offered.
+// sink is a stack.Upper that accepts all payload, unless it begins with refusedByte, and discards it.
 type sink struct{}
 
 func (sink) Next(int) (int, bool)                               { return 0, false }
@@ -75,8 +75,8 @@ const refusedByte = 0xee
 // event is something that happens to a host.
 type event struct {
 	counter string // its table and key
-	// also are counters that count the same event on purpose. They have no metric, except those in incoming, so that
-	// no two metrics count one event.
+	// also are other counters that count the same event on purpose. They have no metric, so that no two metrics count
+	// one event. Only counters in incoming may have one.
 	also    []string
 	ring    ring.Config
 	direct  bool // zero-copy
@@ -121,7 +121,7 @@ func (e *event) host(t *testing.T) *host {
 	return h
 }
 
-// give delivers frames and returns the TCP headers of what leaves.
+// give delivers frames to the stack, and returns the TCP headers of the segments that it sends then.
 func (h *host) give(frames ...[]byte) (out []wire.Header) {
 	for _, f := range frames {
 		h.k.Inject(f)
@@ -139,7 +139,8 @@ func (h *host) give(frames ...[]byte) (out []wire.Header) {
 	return out
 }
 
-// segment is a segment of the peer from port 4000 to port 7, or as change says.
+// segment returns a frame of the peer with the TCP header x. Ports of 0 are replaced by 4000 and 7. change, unless it
+// is nil, alters the Ethernet and IP headers.
 func segment(x wire.Header, payload string, change func(e *ip.Ethernet, h *ip.Header)) []byte {
 	e := ip.Ethernet{Dst: ownMAC, Src: peerMAC, Type: ip.TypeIPv4}
 	p := ip.Header{Src: peer, Dst: own, Proto: ip.ProtoTCP, TTL: 64,
@@ -174,7 +175,8 @@ func (h *host) connect() {
 	}
 }
 
-// send gives a segment of the connection whose numbers lie past the next ones by seq and ack bytes.
+// send delivers a segment of the connection. seq is relative to the next sequence number of the peer, ack to the next
+// one that the peer expects.
 func (h *host) send(f wire.Flags, seq, ack int, payload string) []wire.Header {
 	x := wire.Header{Seq: h.snd.Add(seq), Flags: f, Window: window}
 	if f.Has(wire.ACK) {
@@ -189,7 +191,7 @@ func (h *host) timestamp(x *wire.Header) {
 	x.Opt.TSVal = uint32(int64(h.now) / int64(tick.Millisecond))
 }
 
-// values are all counters of the host by table and key.
+// values returns all counters of the host by table and key.
 func (h *host) values() counters.Values {
 	all := counters.Values{}
 	h.s.Endpoints(func(e *stack.Endpoint) { e.Count() })
@@ -202,23 +204,23 @@ func (h *host) values() counters.Values {
 	return all
 }
 
-// traffic are the counters of everything that is received and sent, which an event moves besides its own.
+// traffic are the counters of all frames and segments received and sent. An event moves them besides its own counter.
 var traffic = strings.Fields(`stack.rx_frames stack.rx_bytes stack.tx_frames stack.tx_bytes stack.tx_payload
 	ring.rx_packets ring.rx_bytes ring.tx_packets ring.tx_bytes ring.tx_completed ring.kicks
 	tcp.segs_in tcp.segs_out tcp.bytes_in tcp.pure_acks listen.syns listen.syn_acks`)
 
-// incoming are metrics of what arrived, whatever becomes of it.
+// incoming are counters of all arrivals, which count whatever the stack does with them.
 var incoming = []string{"stack.fragments", "listen.accepted", "tcp.out_of_order"}
 
-// to returns a frame like that of segment whose Ethernet or IP header change alters.
+// to returns a function that delivers a SYN whose Ethernet or IP header change alters.
 func to(change func(e *ip.Ethernet, h *ip.Header)) func(*host) {
 	return func(h *host) { h.give(segment(wire.Header{Flags: wire.SYN}, "", change)) }
 }
 
-// one gives one segment without a connection.
+// one returns a function that delivers a segment with the header x and no payload.
 func one(x wire.Header) func(*host) { return func(h *host) { h.give(segment(x, "", nil)) } }
 
-// broken gives a segment with a byte changed.
+// broken returns a function that delivers a SYN frame whose byte at the offset at is replaced by to.
 func broken(at int, to byte) func(*host) {
 	return func(h *host) {
 		f := segment(wire.Header{Flags: wire.SYN}, "", nil)
@@ -227,7 +229,7 @@ func broken(at int, to byte) func(*host) {
 	}
 }
 
-// onConn gives a segment of the connection, as host.send.
+// onConn returns a function that calls host.send.
 func onConn(f wire.Flags, seq, ack int, payload string) func(*host) {
 	return func(h *host) { h.send(f, seq, ack, payload) }
 }
@@ -237,7 +239,8 @@ const (
 	firstTCP = ip.EthernetLen + ip.Len4
 )
 
-// events has at most one event for each counter. The others are in notInjected.
+// events are events that the test can cause, by the counter that each must move. Counters without one are in
+// notInjected or checked by the tests of their packages.
 var events = []event{
 	{counter: "stack.drop_not_for_us", run: to(func(e *ip.Ethernet, _ *ip.Header) {
 		e.Dst = peerMAC
@@ -378,7 +381,7 @@ var events = []event{
 		run: onConn(wire.ACK, 1<<16-100, 0, strings.Repeat("x", 200))},
 }
 
-// notInjected are the other counters that no test of their own package names, with the reason.
+// notInjected are the counters that neither an event here nor a test of their own package checks, by the reason.
 var notInjected = map[string][]string{
 	"a state": {"ring.last_errno"},
 	"no event of the network: the worker sleeps, or the kernel looks at an empty ring": {
@@ -392,7 +395,7 @@ var notInjected = map[string][]string{
 		"daemon.sessions_ended", "daemon.sessions_refused"},
 }
 
-// owners are the packages whose tests know the counters of a table.
+// owners are the directories below engine whose tests count as tests of a table: a test must name each of its counters.
 var owners = map[string]string{
 	"stack": "stack testkit xdp", "listen": "../tcp", "ring": "../ring",
 	"contained": "sockets xdp internal testkit", "transfer": "transfer daemon",
@@ -429,8 +432,8 @@ func TestOneEventMovesOneCounter(t *testing.T) {
 	}
 }
 
-// TestEveryCounterIsChecked: an event of this file moves each counter, or a test of its package names it, or
-// notInjected gives the reason.
+// TestEveryCounterIsChecked: for each counter, an event of this file moves it, a test of its package names it, or
+// notInjected gives the reason why not.
 func TestEveryCounterIsChecked(t *testing.T) {
 	here := map[string]bool{}
 	for _, e := range events {
@@ -538,14 +541,14 @@ func (h *host) ackFrom(port uint16) {
 	h.give(segment(x, "", nil))
 }
 
-// next is the next segment of the connection.
+// next returns the next segment of the connection.
 func (h *host) next(f wire.Flags, payload string) []byte {
 	x := wire.Header{Seq: h.snd, Ack: h.rcv, Flags: f, Window: window}
 	h.timestamp(&x)
 	return segment(x, payload, nil)
 }
 
-// sendIn transmits an answer to a SYN while the device is in a state.
+// sendIn returns a function that makes the stack answer a SYN while the device is in state s.
 func sendIn(s ring.State) func(*host) {
 	return func(h *host) {
 		h.k.Inject(segment(wire.Header{Flags: wire.SYN}, "", nil))
@@ -555,7 +558,7 @@ func sendIn(s ring.State) func(*host) {
 	}
 }
 
-// fill makes the kernel receive n frames that the stack does not take.
+// fill returns a function that makes the kernel receive n frames that the stack does not take.
 func fill(n int) func(*host) {
 	return func(h *host) {
 		for range n {
@@ -567,7 +570,7 @@ func fill(n int) func(*host) {
 // inject makes the kernel receive a frame, which moves no counter but the kernel's.
 func inject(h *host) { h.k.Inject(segment(wire.Header{Flags: wire.RST, DstPort: 8}, "", nil)) }
 
-// packet is an IP packet of the peer with any payload.
+// packet returns a frame with an IP packet of the peer.
 func packet(proto uint8, payload []byte) []byte {
 	e := ip.Ethernet{Dst: ownMAC, Src: peerMAC, Type: ip.TypeIPv4}
 	p := ip.Header{Src: peer, Dst: own, Proto: proto, TTL: 64, PayloadLen: len(payload)}
@@ -576,7 +579,7 @@ func packet(proto uint8, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// unreachable is an ICMP error about a segment from port 7 to the peer's port.
+// unreachable returns an ICMP error about a segment from port 7 to this port of the peer.
 func unreachable(port uint16) []byte {
 	b := make([]byte, 8+ip.Len4+8)
 	b[0], b[1] = 3, 1
@@ -588,7 +591,7 @@ func unreachable(port uint16) []byte {
 	return packet(ip.ProtoICMP, b)
 }
 
-// fragment is the first one of a packet, with n bytes.
+// fragment returns the first fragment of a TCP packet, with n bytes of payload.
 func fragment(n int) []byte {
 	const more = 1 << 13
 	b := packet(ip.ProtoTCP, make([]byte, n))
