@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// Top is one screen of `xwarp top`: rates since the previous one.
+// Top is one screen of `xwarp top`, with the rates since the previous screen.
 type Top struct {
 	Schema  int           `json:"schema" doc:"version of this layout, 1"`
 	Command string        `json:"command" doc:"\"top\""`
@@ -147,7 +147,7 @@ func qpKey(q *control.QPState) string {
 	return fmt.Sprint(q.Owner, q.Handle, q.Local, q.Remote)
 }
 
-// Address formats an address; empty for none.
+// Address returns an address as text, or "" if it is invalid.
 func Address(a netip.AddrPort) string {
 	if !a.IsValid() {
 		return ""
