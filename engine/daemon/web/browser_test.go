@@ -31,7 +31,7 @@ import (
 
 var shots = flag.String("shots", "", "directory for screenshots of the status page")
 
-// browser is a headless Chromium that records unwanted events.
+// browser is a headless Chromium. It records errors of the page, and the addresses that the page requests.
 type browser struct {
 	context.Context
 	mu       sync.Mutex
@@ -39,7 +39,7 @@ type browser struct {
 	requests []string
 }
 
-// names are the names of the browser's executable in distributions.
+// names are the names that distributions give to the executable of the browser.
 var names = []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
 	"headless_shell"}
 
@@ -172,7 +172,8 @@ func (b *browser) shot(t *testing.T, name string) {
 	}
 }
 
-// busy is a host with two devices and much traffic. Text that programs and peers control is hostile.
+// busy returns a snapshot function for a host with two devices and much traffic. Text that programs and peers choose is
+// hostile: it contains HTML.
 func busy() func() control.Snapshot {
 	second := 0
 	return func() control.Snapshot {
@@ -235,7 +236,7 @@ func busy() func() control.Snapshot {
 	}
 }
 
-// integral is a counter whose rate rises and falls.
+// integral returns the value of a counter whose rate rises and falls.
 func integral(second, i int, period float64) uint64 {
 	x := float64(second)
 	return uint64(1e8 * (x*1.3*float64(1+i%4) +
@@ -304,7 +305,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s draws %d points", plot, n)
 		}
 	}
-	// A peer's name is shown as text, not as HTML.
+	// A program's name is shown as text, not as HTML.
 	if got := text("#events"); !strings.Contains(got, "program "+hostile) {
 		t.Errorf("the hostile name does not show as it is: %s", got)
 	}

@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// program opens a device of the daemon and a queue pair.
+// program opens the device of the daemon, and creates a queue pair.
 func program(t *testing.T, socket, name string) (*client.Device, verbs.QP) {
 	t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: socket, Program: name})

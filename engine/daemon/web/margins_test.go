@@ -16,8 +16,8 @@ import (
 	"xwarp/engine/daemon/web"
 )
 
-// TestMargins: a browser drops an invalid CSS rule silently, and the page without margins still works. So the test
-// checks the styles that matter, and that the edges of a screenshot are empty.
+// TestMargins: a browser silently ignores an invalid CSS rule, and a page without margins still works. So the test
+// checks the computed styles of the parts, and that the edges of a screenshot are empty.
 func TestMargins(t *testing.T) {
 	pages := web.New(web.Config{Snapshot: busy(), StatusPage: true})
 	defer pages.Close()
@@ -30,7 +30,7 @@ func TestMargins(t *testing.T) {
 			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: scheme}}})
 		for _, c := range []struct {
-			width, padding, margin int // CSS pixels; at most 1240 belong to the page
+			width, padding, margin int // CSS pixels; the page is at most 1240 wide
 		}{{1600, 20, 180}, {1280, 20, 20}, {390, 12, 0}} {
 			b.run(t, chromedp.EmulateViewport(int64(c.width), 900), chromedp.Navigate(srv.URL+"/"))
 			b.until(t, `document.documentElement.dataset.ready === "yes"`)
@@ -65,7 +65,7 @@ func TestMargins(t *testing.T) {
 	}
 }
 
-// picture is a screenshot of the whole page, one pixel for each CSS pixel.
+// picture returns a screenshot of the whole page, one pixel for each CSS pixel.
 func (b *browser) picture(t *testing.T) image.Image {
 	t.Helper()
 	data, err := chromedp.Run(b, chromedp.FullScreenshot(100))

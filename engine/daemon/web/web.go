@@ -52,7 +52,8 @@ func (p *Pages) Close() {
 	}
 }
 
-// policy lets the page load only embedded files, and forbids framing by other pages.
+// policy is the Content-Security-Policy. It lets the page load only embedded files, and forbids other pages to frame
+// it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for " +

@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// example is a snapshot at a given second. Rates are the same between any two.
+// example returns the snapshot at a given second. The rates between any two of them are the same.
 func example(second int) control.Snapshot {
 	n := uint64(second)
 	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
@@ -68,8 +68,8 @@ func newPages(t *testing.T, cfg Config) *Pages {
 	return p
 }
 
-// A site that points its own name at this host gets nothing (DNS rebinding). Addresses, localhost and configured names
-// work.
+// TestHosts: a site whose own name resolves to this host gets nothing (DNS rebinding). Addresses, localhost and
+// configured names work.
 func TestHosts(t *testing.T) {
 	p := newPages(t, Config{Hosts: []string{"Storage7.example"}, StatusPage: true})
 	for host, ok := range map[string]bool{
@@ -104,7 +104,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// The page runs only its own files: no inline code, and nothing from other hosts.
+// TestPageIsSelfContained: the page has no inline code, and loads nothing from other hosts.
 func TestPageIsSelfContained(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	for path, kind := range map[string]string{
@@ -189,7 +189,7 @@ func TestSameKeysAsCommands(t *testing.T) {
 	}
 }
 
-// Samples become rates, and the oldest are dropped.
+// TestHistory: samples become rates, and the oldest points are dropped.
 func TestHistory(t *testing.T) {
 	h := &history{snapshot: func() control.Snapshot { return example(0) }}
 	h.sample(example(0))
@@ -217,7 +217,7 @@ func TestHistory(t *testing.T) {
 
 func fill(v float64) []float64 { return slices.Repeat([]float64{v}, points) }
 
-// Readers run while samples are taken.
+// TestConcurrentReaders: clients read the history while samples are taken.
 func TestConcurrentReaders(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	p.history.sample(example(50))
