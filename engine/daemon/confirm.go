@@ -29,10 +29,10 @@ type confirmation struct {
 	confirmed chan struct{} // closed by confirm
 
 	mu    sync.Mutex
-	state string // empty while pending
+	state string // empty until the confirmation is given, late or known to be unnecessary
 }
 
-// confirmLate is the state after the deadline.
+// confirmLate is the state if the deadline passed without a confirmation.
 const confirmLate = "late"
 
 // sessionWait is the default time for a confirmation when an interface carries the operator's session.
@@ -138,7 +138,7 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	return control.ConfirmResult{State: c.state}, nil
 }
 
-// endUnconfirmed detaches the programs and closes everything; it returns why joined with errors of the close.
+// endUnconfirmed detaches the XDP programs and closes everything. It returns why, joined with the errors of closing.
 func (d *Daemon) endUnconfirmed(why error) error {
 	d.log.Warn("no xwarp confirm in time: removing the XDP programs and stopping", "after",
 		d.confirmation.wait.String())
@@ -153,8 +153,8 @@ func (d *Daemon) endUnconfirmed(why error) error {
 	return errors.Join(why, err)
 }
 
-// sessionCarrier returns the name of the device whose interface, or a VLAN, bridge or bond on it, has the address
-// local. It returns "" if there is none.
+// sessionCarrier returns the name of the device whose interface has the address local, itself or on a VLAN, bridge or
+// bond above it. It returns "" if there is none.
 func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil
@@ -189,7 +189,7 @@ func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	return "", nil
 }
 
-// parentOf returns the index of the interface below a stacked one, such as a VLAN; 0 if there is none.
+// parentOf returns the index of the interface below another one such as a VLAN, or 0 if there is none.
 func parentOf(index int) int {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {

@@ -42,7 +42,7 @@ type Daemon struct {
 	users           *budget.Users
 	meetings        *session.Meetings
 	peers           *budget.Peers
-	mapper          *control.Mapper // of the memory of programs
+	mapper          *control.Mapper // maps the memory of programs
 	socket          *unixListener
 	admin           *unixListener // the operator's
 	sysfs           *sysfsTree    // nil if there is none
@@ -57,10 +57,10 @@ type Daemon struct {
 	events       *session.Events
 	stopEvents   func()
 	count        counts
-	uidOwners    owners // of uids
+	uidOwners    owners // which user owns a UID
 	refuser      refuser
 	confirmation confirmation
-	running      sync.WaitGroup // sessions with unreleased objects
+	running      sync.WaitGroup // counts the sessions with unreleased objects
 	reloading    sync.Mutex     // held by ReloadConfig; taken before mu
 
 	mu sync.Mutex
@@ -70,7 +70,7 @@ type Daemon struct {
 	lastSession uint64 // number of the latest session
 	stopping    bool
 	web         *webServer // nil if none is configured or it is not open yet
-	keepsRights bool       // DropRights waits until all devices are open
+	keepsRights bool       // DropRights was called, and waits until all devices are open
 }
 
 // counts are the counters of the daemon.
@@ -84,13 +84,13 @@ type Options struct {
 	Log     *slog.Logger   // nil: no log
 	Level   *slog.LevelVar // of Log, for reloads; nil: the level does not change
 	Version string         // of the program, for Snapshot
-	// Private is for a daemon beside others on one host, whose programs connect only to each other: queue pairs of
-	// ibv_modify_qp use any free port.
+	// Private is for a daemon beside others on one host. It listens for queue pairs of ibv_modify_qp on any free port
+	// instead of rendezvous.Port, so these connect only to others of the same daemon.
 	Private bool
 	// Session is the local address of the SSH session in which an operator starts the daemon by hand. The zero Addr
 	// means none.
 	Session netip.Addr
-	After   func(time.Duration) <-chan time.Time // nil: time.After
+	After   func(time.Duration) <-chan time.Time // timer of the confirmation; nil: time.After
 	// Load reads the configuration for ReloadConfig. It may leave out invalid exports. Nil means that there is no file.
 	Load func() (*config.Loaded, error)
 	// FollowSAs, if set, replaces xfrm.Follow in tests.
@@ -137,7 +137,8 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if err := cfg.Serves(); err != nil {
 		return err
 	}
-	// first, because a daemon that already runs also holds the devices, exports and addresses
+	// This check is first: a daemon that already runs also holds the devices, ports and addresses, so later errors
+	// would hide the cause.
 	for _, path := range []string{cfg.Daemon.OperatorSocket(), cfg.Daemon.Socket} {
 		if err := checkUnserved(path); path != "" && err != nil {
 			return fmt.Errorf("control socket %s: %w", path, err)
@@ -151,7 +152,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return err
 	}
 	for _, c := range cfg.Export {
-		d.exports.Start(c) // waits if it cannot be opened yet
+		d.exports.Start(c) // an export that cannot be opened yet is retried later
 	}
 	if d.webError = d.startWeb(cfg); d.webError != nil {
 		d.log.Error("cannot serve metrics: retrying", "error", d.webError,
@@ -193,7 +194,7 @@ func (d *Daemon) warnRemoved(cfg *config.Loaded) {
 	}
 }
 
-// openDevices opens the devices of a configuration. It fails if no device can be opened and no interface is missing.
+// openDevices opens the devices of a configuration. It fails if it opens none, unless an interface is missing.
 // watchDevice opens the others later.
 func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	var errs []error
@@ -300,7 +301,7 @@ func (d *Daemon) setLevel() {
 	}
 }
 
-// watchdog tells systemd that the workers are alive, if the unit has a watchdog.
+// watchdog tells systemd periodically that the workers are alive, if the unit has a watchdog. stop ends that.
 func (d *Daemon) watchdog() (stop func()) {
 	every := watchdogInterval()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -346,7 +347,7 @@ func (d *Daemon) healthy() error {
 	return nil
 }
 
-// reloadDevices applies the allow lists and IPsec tables to the devices.
+// reloadDevices applies the allow lists and IPsec tables of a configuration to the devices.
 func (d *Daemon) reloadDevices(now *config.Loaded) error {
 	var errs []error
 	for _, n := range now.Interface {

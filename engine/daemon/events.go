@@ -11,7 +11,8 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// eventLog is a slog.Handler that keeps lines from level Info on, even those below the level of the log.
+// eventLog is a slog.Handler that records lines of level Info and above as events, even if the level of the log is
+// higher. It passes lines on to next.
 type eventLog struct {
 	next    slog.Handler
 	events  *session.Events

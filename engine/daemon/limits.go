@@ -6,14 +6,16 @@ import (
 
 // Limits, each with what it prevents.
 const (
-	// stopWait limits each step of a shutdown after the grace period. Then the shutdown continues without it.
+	// stopWait is the maximum time of each step of a shutdown after the grace period. The shutdown then continues
+	// without waiting for that step.
 	stopWait = 300 * time.Millisecond
-	// closeWait is stopWait for closing the devices: the kernel takes its time to close sockets, and a NIC may restart
-	// its link when its settings are restored.
+	// closeWait replaces stopWait for closing the devices: the kernel takes its time to close sockets, and a NIC may
+	// restart its link when its settings are restored.
 	closeWait = 3 * time.Second
 	// controlBacklog is the number of programs that may wait for accept on a socket. The kernel lowers it to somaxconn.
 	controlBacklog = 4096
-	// refusals is the number of refused programs that may wait for the close of descriptors that they sent.
+	// refusals is the number of refused programs whose connections may wait to be closed. Closing one closes
+	// descriptors that the program sent, which can block.
 	refusals = 256
 	// reopenPause and reopenMost are the minimum and maximum interval between attempts to reopen a device.
 	reopenPause = time.Second

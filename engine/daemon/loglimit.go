@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// limitWindow and limitLines limit lines that peers and programs can cause: limitLines of one message per limitWindow.
+// limitWindow and limitLines limit log lines that peers and programs can cause: at most limitLines lines with the same
+// message in each limitWindow.
 const (
 	limitWindow = 10 * time.Second
 	limitLines  = 100
@@ -36,7 +37,8 @@ type limit struct {
 	dropped int // since the last report
 }
 
-// pass reports whether to write a line. After the first dropped line it calls report at the end of the window.
+// pass reports whether to write a line with a message. After the first dropped line of a window it schedules report for
+// the end of the window.
 func (l *limits) pass(message string, now time.Time, report func(dropped int)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,9 +19,9 @@ type LogWriter struct {
 	closed  bool
 }
 
-// NewLogWriter returns a writer to w. If the reader falls behind by more than maxLogBacklog, it drops lines and later
-// calls suppressed with their number. suppressed may write to w, between two writes of the LogWriter, but not to the
-// LogWriter, which might drop the report.
+// NewLogWriter returns a writer to w. If the reader of w falls behind by more than maxLogBacklog, the LogWriter drops
+// lines and later calls suppressed with their number. suppressed may write to w: it is called between two writes of the
+// LogWriter. It should not write to the LogWriter, which might drop that line too.
 func NewLogWriter(w io.Writer, suppressed func(lines int)) *LogWriter {
 	l := &LogWriter{to: w, suppressed: suppressed, ready: make(chan struct{}, 1),
 		done: make(chan struct{})}
@@ -76,5 +76,5 @@ func (l *LogWriter) Close() error {
 	return nil
 }
 
-// Unwrap returns the writer of NewLogWriter.
+// Unwrap returns the writer that NewLogWriter got.
 func (l *LogWriter) Unwrap() io.Writer { return l.to }

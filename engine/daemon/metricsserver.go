@@ -16,8 +16,8 @@ import (
 
 // Limits of the HTTP server, so that a slow client, or one with many connections, delays only itself.
 const (
-	// webClients limits all connections, webClientsOfOne those of one client. A new one replaces another, see
-	// connLimiter.
+	// webClients is the maximum number of connections, webClientsOfOne that of one client. A new connection replaces
+	// another at a limit, see connLimiter.
 	webClients      = 64
 	webClientsOfOne = 16
 	// Timeouts of the request, of the answer, and between requests.
@@ -98,7 +98,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}
-		control.PassRights(ln, false) // closing descriptors could block
+		control.PassRights(ln, false) // closing descriptors that clients sent could block
 		return ln, nil
 	}
 	ln, err := net.Listen(network, address)
@@ -109,7 +109,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 	return ln, nil
 }
 
-// stop closes the server, and waits until ctx is done for answers being sent.
+// stop closes the server. Until ctx is done, it waits for answers that are being sent.
 func (s *webServer) stop(ctx context.Context) {
 	if s == nil {
 		return

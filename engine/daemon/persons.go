@@ -29,14 +29,14 @@ type uidRange struct {
 	owner string // name or number
 	first uint32
 	count uint64
-	// uid is the owner's, valid when isResolved.
+	// uid is the UID of owner. It is valid if isResolved.
 	uid        uint32
 	isResolved bool
 }
 
-// ownerOf returns the UID of the owner of the range with uid, or uid itself without a range. If the owner is root,
-// whose ranges are for containers, or unknown, the first UID of the range counts as the owner. Ranges from other
-// sources (NSS, systemd-nspawn) are not known here.
+// ownerOf returns the UID of the owner of the range that contains uid. Without such a range it returns uid itself. If
+// the owner does not exist, or is root, whose ranges are for containers, it returns the first UID of the range. It does
+// not know ranges from other sources (NSS, systemd-nspawn).
 func (p *owners) ownerOf(uid uint32) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

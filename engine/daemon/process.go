@@ -25,7 +25,8 @@ func isReplaced() bool {
 // the frame memory of a reopened interface.
 const keptCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
-// firstUnprivileged is the first port that needs no capability by default (net.ipv4.ip_unprivileged_port_start).
+// firstUnprivileged is the first port that a process without capabilities may bind by default
+// (net.ipv4.ip_unprivileged_port_start).
 const firstUnprivileged = 1024
 
 // capabilities returns the capabilities that a running daemon of this configuration needs. An export binds its port
@@ -77,7 +78,7 @@ var processors = runtime.GOMAXPROCS(0)
 // Go runtime polls sockets and doorbells only every 10 ms, and a goroutine readied by a busy worker sits on that
 // worker's P: one user's work would delay the others. The kernel schedules the threads.
 func (d *Daemon) ReserveProcessors() {
-	n := processors + 1 // at most this number of pumps is active, see budget.NewUsers
+	n := processors + 1 // at most processors pumps are active, see budget.NewUsers
 	for _, v := range d.deviceList() {
 		n += v.Core.Workers()
 	}

@@ -13,7 +13,7 @@ import (
 // received, and can block as long as their sender likes.
 type refuser struct {
 	once      sync.Once
-	withFiles chan *net.UnixConn // connections with descriptors, which a goroutine closes
+	withFiles chan *net.UnixConn // connections with received descriptors, which a goroutine closes
 }
 
 // refuse sends e and closes c. A connection with pending descriptors is closed by a goroutine, because that may block.

@@ -21,8 +21,8 @@ var (
 )
 
 // watchDevice waits until a device fails. Then it releases the interface, disconnects the programs that use the device,
-// and ends its exports; other devices are not affected. It reopens the interface by its restart policy and watches the
-// new device. lost ends the daemon.
+// and ends its exports. Other devices are not affected. It reopens the interface by its restart policy and watches the
+// new device. It calls lost with an error if the daemon must end.
 func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(error)) {
 	for v != nil {
 		select {
@@ -41,7 +41,8 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 	}
 }
 
-// closeFailed closes a failed device with its programs and exports. It reports whether it was closed in time.
+// closeFailed closes a device that failed with err, and ends the sessions and exports on it. It reports whether the
+// device was closed in time.
 func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 	v.ClosePorts()
 	if err := v.Core.Detach(); err != nil {
@@ -61,8 +62,9 @@ func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 	return closed
 }
 
-// reopen waits for the interface of a device that was lost because of why, and reopens it by its restart policy. It
-// returns the new device, or nil. closed is false if the old device was not closed in time.
+// reopen reopens a device that was lost because of why, by its restart policy, once the interface is there. It returns
+// the new device, or nil if the daemon ends or the device stays closed. closed is false if the old device was not
+// closed in time.
 func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed bool,
 	lost func(error)) *device.Device {
 	if v.Config.Restart == config.RestartNever && !v.Absent {

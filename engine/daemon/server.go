@@ -23,11 +23,11 @@ func listenControl(path string, o owner) (*unixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	control.PassRights(ln.UnixListener, false) // until a session starts
+	control.PassRights(ln.UnixListener, false) // a program may send descriptors once its session has started
 	return ln, nil
 }
 
-// checkUnserved returns an error if another process serves a socket.
+// checkUnserved returns errServed if a process serves a socket.
 func checkUnserved(path string) error {
 	other, err := net.Dial("unix", path)
 	if err != nil {
@@ -39,8 +39,8 @@ func checkUnserved(path string) error {
 
 var errServed = errors.New("another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)")
 
-// lockSocket locks the name of a socket among daemons that start at once. The lock is a file that only this user can
-// open, so that no other user can hold it.
+// lockSocket locks the name of a socket among daemons that start at the same time. The lock is a file that only this
+// user can open, so that no other user can hold it.
 func lockSocket(path string) (unlock func(), err error) {
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
 	for {
@@ -89,9 +89,10 @@ func (l *unixListener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon, but none that is served,
-// however many daemons start at once. The socket appears under its path with its owner and mode, so that no client gets
-// EACCES that may connect. Until it listens, nobody else can connect to it under its other name, whatever the umask.
+// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon, but not one that a
+// process serves, even if many daemons start at once. The socket is created under another name and then renamed. So it
+// appears under path with its final group and mode, and no permitted client gets EACCES. Under the other name nobody
+// can connect before the mode is set, whatever the umask, because the socket does not listen yet.
 func listenUnix(path string, o owner) (*unixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -192,7 +193,7 @@ func setOwner(path string, o owner) error {
 // acceptPause is the time between attempts while accept fails.
 const acceptPause = 20 * time.Millisecond
 
-// entrance is the socket to which a program connected: the operator's, a tenant's, or the common one.
+// entrance is the socket to which a program connected: the operator socket, a tenant's, or the common one (zero value).
 type entrance struct {
 	operator bool
 	tenant   string
@@ -221,7 +222,8 @@ func (d *Daemon) acceptPrograms(ln *unixListener, through entrance) {
 	}
 }
 
-// startSession starts the session of a program, or fails at a limit.
+// startSession starts the session of a program. It fails if the program may not use the socket, at a limit, or if the
+// daemon is stopping.
 func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	cred, err := credentials(c)
 	if err != nil {

@@ -59,7 +59,8 @@ func (h host) Forget(s *session.Session) {
 // ReportDefect implements session.Daemon and export.Daemon.
 func (h host) ReportDefect(log *slog.Logger, doing string, v any) { h.d.defect(log, doing, v) }
 
-// defect counts and logs a panic. It must be called before the stack of the panic is unwound.
+// defect counts and logs a panic with value v. The deferred function that recovers must call it, so that the logged
+// stack is that of the panic.
 func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 	d.count.Defects.Add(1)
 	log.Error("bug in xwarpd: request or connection aborted; others are not affected", "doing", doing,

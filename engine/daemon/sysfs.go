@@ -19,9 +19,9 @@ import (
 const sysfsInterval = time.Second
 
 // sysfsTree is a directory beside the control socket with the files that the kernel would have below
-// /sys/class/infiniband. It has one directory for each style of devices, in place of /sys, to which the library for
-// unmodified programs redirects them. Anyone who can see the directory of the socket may read it: it has names, states
-// and addresses.
+// /sys/class/infiniband. It has a subdirectory for each style of devices, iwarp and roce. The library for unmodified
+// programs redirects their accesses to /sys there. Anyone who can see the directory of the socket may read it: it has
+// only names, states and addresses.
 type sysfsTree struct {
 	parent *os.Root
 	name   string // in parent
@@ -82,7 +82,7 @@ func (t *sysfsTree) write(files map[string]string) error {
 			if err := t.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
-			for p := path.Dir(name); p != "." && t.root.Remove(p) == nil; { // empty ones
+			for p := path.Dir(name); p != "." && t.root.Remove(p) == nil; { // directories that are empty now
 				p = path.Dir(p)
 			}
 		}

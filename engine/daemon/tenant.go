@@ -14,8 +14,9 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// startTenants opens the control sockets of tenants. A program that can reach a tenant's socket acts as that tenant:
-// through tenants.directory, which other users may not enter, or through a mount of the socket's directory.
+// startTenants opens the control sockets of tenants. A program that can reach a tenant's socket acts as that tenant. It
+// can reach the socket through tenants.directory, which other users may not enter, or if the directory of the socket is
+// mounted for it.
 func (d *Daemon) startTenants(c *config.Tenants) error {
 	if c.Count == 0 {
 		return nil

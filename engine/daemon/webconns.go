@@ -13,9 +13,10 @@ import (
 	"xwarp/engine/host/holder"
 )
 
-// connLimiter is the listener of the HTTP server. A new connection never waits: at the limit of its owner, or of all
-// owners, it closes another one, of the owner with the most connections: an idle one first, then one without a request,
-// and among these the oldest in that state.
+// connLimiter is the listener of the HTTP server. A new connection never waits. If its owner has webClientsOfOne
+// connections, it replaces one of them. If there are webClients in all, it replaces one of the owner with the most. An
+// idle connection is closed first, then one without a request, then one with a request. Among equals, the one that has
+// been in its state longest is closed.
 type connLimiter struct {
 	net.Listener
 	ownerOf func(net.Conn) any // comparable
@@ -71,7 +72,7 @@ func (v *connLimiter) Accept() (net.Conn, error) {
 	}
 }
 
-// add adds a connection, and closes another one at a limit.
+// add adds a connection, and at a limit closes another one for it.
 func (v *connLimiter) add(c net.Conn) {
 	owner := v.ownerOf(c)
 	v.mu.Lock()
