@@ -7,14 +7,14 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// TestDefaultsFitTheirShare: the default [limits] fit into the share of a lone user, and into those of a few users at a
-// time.
+// TestDefaultsFitTheirShare: each of three users can have all that the default [limits] allow at the same time, within
+// its share of the resources.
 func TestDefaultsFitTheirShare(t *testing.T) {
 	d, _ := daemonOn(t)
 	cfg := d.cfg.Load()
 	l := cfg.Limits
 	full := l.Amounts()
-	full[budget.DaemonMemory], full[budget.Descriptors] = 0, 0 // as the host has it
+	full[budget.DaemonMemory], full[budget.Descriptors] = 0, 0 // these depend on the host
 	for uid := range uint32(3) {
 		if _, err := d.users.Enter(budget.Holder{UID: 1000 + uid}, &l, full); err != nil {
 			t.Errorf("user %d: %v", uid, err)

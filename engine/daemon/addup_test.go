@@ -31,8 +31,8 @@ import (
 
 func init() { roles["elsewhere"] = elsewhereRole }
 
-// elsewhereRole is a kernel-transport peer that runs until it is killed. Its arguments: what it does, the daemon's
-// address, a file to store.
+// elsewhereRole is a peer on kernel sockets that runs until it is killed. Its arguments: "stream", the address of an
+// export, and a file that it stores there; or "write" and the address of a memory export, to which it writes in a loop.
 func elsewhereRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{
 		Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}}})
@@ -69,7 +69,7 @@ const (
 	puts   = 700_001
 )
 
-// moved is a daemon on B, with its clients there and on A.
+// moved is a daemon on host B, with its clients on B and on A.
 type moved struct {
 	*testing.T
 	ctx    context.Context
@@ -105,9 +105,9 @@ size = "1MiB"
 allow = ["198.51.100.0/24"]
 `
 
-// ways are how data reaches the daemon, and how its sender ends.
+// ways are ways to transfer data over a connection of the daemon and to end the connection.
 var ways = map[string]func(m *moved){
-	"memory export": func(m *moved) { m.useExport() }, // lives on
+	"memory export": func(m *moved) { m.useExport() }, // it stays connected
 	"transfer":      func(m *moved) { m.transfer() },
 	"program":       func(m *moved) { m.orderly(m.dial()) },
 	"listener":      func(m *moved) { m.accept(false) },
@@ -150,7 +150,7 @@ func TestCountersAddUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	tn, err := topo.New(topo.Options{Queues: 2, IPv4Only: true,
-		OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}) // the tap keeps the first bytes of segments
+		OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}) // the tap keeps only snapLength bytes of a frame
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,13 +217,13 @@ func (m *moved) port(h *topo.Host) netip.AddrPort {
 	return m.at(h, m.last)
 }
 
-// connect reports whether a new end of dev can connect.
+// connect connects a new end of dev to at, and returns the error.
 func (m *moved) connect(dev verbs.Device, at netip.AddrPort) error {
 	m.Helper()
 	return dev.Dial(m.ctx, at, verbstest.New(m, dev, writes).QP, verbs.DialConfig{})
 }
 
-// work transfers the data.
+// work writes and reads the memory of a peer.
 func (m *moved) work(e *verbstest.End, peer verbs.RemoteMR) {
 	m.Helper()
 	if err := errors.Join(e.Do(m.ctx, transferOf(rdmap.WRWrite, e, peer, writes)),
@@ -232,7 +232,7 @@ func (m *moved) work(e *verbstest.End, peer verbs.RemoteMR) {
 	}
 }
 
-// use creates an end of dev, which works with the memory of a listener.
+// use connects a new end of dev to a listener, and writes and reads the memory that the listener names.
 func (m *moved) use(dev verbs.Device, at netip.AddrPort) *verbstest.End {
 	m.Helper()
 	e := verbstest.New(m, dev, writes)
@@ -244,10 +244,10 @@ func (m *moved) use(dev verbs.Device, at netip.AddrPort) *verbstest.End {
 	return e
 }
 
-// useExport runs a peer that works with the memory export.
+// useExport connects a peer on A to the memory export of the daemon, and writes and reads there.
 func (m *moved) useExport() *verbstest.End { return m.use(m.far, m.at(m.tn.B, 7174)) }
 
-// dial runs a program that works with memory of A.
+// dial connects a program of the daemon to A, and writes and reads memory there.
 func (m *moved) dial() *verbstest.End { return m.use(m.near, m.there) }
 
 func (m *moved) orderly(e *verbstest.End) {
@@ -274,7 +274,8 @@ func (m *moved) transfer() {
 	}
 }
 
-// accept runs a program that listens, and a peer that works with its memory unless it is rejected.
+// accept runs a program that listens, and a peer that connects to it. The program rejects the peer, or the peer writes
+// and reads memory of the program.
 func (m *moved) accept(reject bool) {
 	at := m.port(m.tn.B)
 	if reject {
@@ -330,7 +331,7 @@ func (m *moved) elsewhere(args ...string) (c *child) {
 	return c
 }
 
-// killed kills a process while it transfers data.
+// killed kills a process once it has printed the line at, while it transfers data.
 func (m *moved) killed(at string, c *child) {
 	m.Helper()
 	if got := c.line(); got != at {
@@ -339,7 +340,8 @@ func (m *moved) killed(at string, c *child) {
 	c.kill()
 }
 
-// scrape reads status and metrics continuously until it is stopped, and returns the counters that decreased.
+// scrape reads status and metrics continuously until stop is called. stop returns an error if reading failed or a total
+// decreased.
 func (m *moved) scrape() (stop func() error) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -409,7 +411,7 @@ func (m *moved) metrics() (v [3]float64, err error) {
 	return v, err
 }
 
-// metricsAreStatus compares each total with its metric. It must run when no more data is transferred.
+// metricsAreStatus compares each total of the status with its metric. No data may be transferred meanwhile.
 func (m *moved) metricsAreStatus(l control.Statistics) {
 	m.Helper()
 	series, err := m.series()

@@ -72,9 +72,11 @@ func TestUnrungQueuePair(t *testing.T) {
 	if again.Bell != 7 {
 		t.Errorf("bell %d, and 7 is free", again.Bell)
 	}
+	// The pages of the new ring with bell 7 are still missing. If the daemon looked at it because of the late ring of
+	// the bell, the session would end.
 	poke(mems[0], qps[0].Recv.Offset, 2)
 	ring(t, session, 0)
-	if _, ok := eventually(func() bool { // without a look at rings that are not mapped yet
+	if _, ok := eventually(func() bool {
 		return mems[0][qps[0].Recv.Offset+64] == 2
 	}); !ok {
 		t.Error("queue pair 0 rang again and is not looked at")
@@ -89,8 +91,8 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 }
 
-// ringsRole is a program that rings doorbells without posting work. Its arguments: the socket, the number of queue
-// pairs.
+// ringsRole is a program that rings the doorbells of its queue pairs without posting work. Its arguments: the socket,
+// the number of queue pairs.
 func ringsRole(args []string) error {
 	f, err := newFoe(args[0])
 	if err != nil {

@@ -33,7 +33,7 @@ type captured struct {
 	result control.CaptureResult
 }
 
-// capturing runs f during a capture, which ends after f.
+// capturing runs f while dev captures with the arguments a, and returns the capture.
 func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()) captured {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -67,7 +67,7 @@ type conversation struct {
 	ctx    context.Context
 }
 
-// converse connects both ends, without markers.
+// converse connects the two ends of a conversation, without markers.
 func converse(t *testing.T, tn *topo.Net) *conversation {
 	t.Helper()
 	v := awaitConversation(t, tn, ethTable+"[mpa]\nmarkers = false\n",
@@ -76,7 +76,7 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 	return v
 }
 
-// awaitConversation starts both ends. The far end accepts n connections.
+// awaitConversation starts both ends. The end on host B accepts n connections.
 func awaitConversation(t *testing.T, tn *topo.Net, text string, far verbs.MPAConfig,
 	n int) *conversation {
 	t.Helper()
@@ -111,7 +111,7 @@ func (v *conversation) connect(t *testing.T) *verbstest.End {
 	return p
 }
 
-// device returns the daemon's device, as its operator uses it.
+// device returns the daemon's device as opened by the operator.
 func (v *conversation) device() *client.Device { return v.p.Dev.(*client.Device) }
 
 func (v *conversation) write(t *testing.T, p *verbstest.End, times, data int) {
@@ -125,7 +125,7 @@ func (v *conversation) write(t *testing.T, p *verbstest.End, times, data int) {
 	}
 }
 
-// tshark returns lines of fields for the packets that a filter shows.
+// tshark returns a line for each packet of a file that matches the filter: its fields, separated by tabs.
 func tshark(t *testing.T, file string, filter string, fields ...string) []string {
 	t.Helper()
 	args := []string{"-Y", filter, "-T", "fields"}
@@ -176,7 +176,7 @@ func TestCaptureMidConnection(t *testing.T) {
 	if n := len(tshark(t, file, "iwarp_mpa.req || iwarp_mpa.rep", "frame.number")); n != 2 {
 		t.Errorf("%d frames with Request or Reply, want 2", n)
 	}
-	// After the gap: 3 segments for each Write at an MTU of 1500, all with a valid CRC.
+	// After the start-up frames, tshark must see 3 segments for each Write at an MTU of 1500, all with a valid CRC.
 	last := 0
 	for _, l := range tshark(t, file, fmt.Sprintf("iwarp_mpa.fpdu && frame.number > %d",
 		c.result.Start), "iwarp_ddp.last_flag") {
@@ -192,9 +192,9 @@ func TestCaptureMidConnection(t *testing.T) {
 	}
 }
 
-// TestCaptureBlocks sends over a link of MTU 9000 with the transmit mode that "auto" selects. tshark must see the
-// segments of the blocks, as a NIC would cut them. Each starts with an FPDU with a valid CRC, and its markers point to
-// the start of the FPDU.
+// TestCaptureBlocks sends over a link of MTU 9000 with the transmit mode that "auto" selects, which hands blocks of
+// several segments to the kernel. tshark must see the segments, as a NIC would cut them from the blocks. Each starts
+// with an FPDU with a valid CRC, and its markers point to the start of the FPDU.
 func TestCaptureBlocks(t *testing.T) {
 	tn := hosts(t, topo.Options{MTU: 9000})
 	v := awaitConversation(t, tn, ethTable, verbs.MPAConfig{}, 1)
@@ -327,8 +327,8 @@ func TestCaptureFilters(t *testing.T) {
 	}
 }
 
-// TestCaptureOfSlowReader leaves the pipe unread: the engine must not block, and the file must record how many frames
-// are missing.
+// TestCaptureOfSlowReader: nobody reads the pipe of a capture for a while. The engine must not block, and the file must
+// say how many frames are missing.
 func TestCaptureOfSlowReader(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
@@ -369,7 +369,7 @@ func TestCaptureOfSlowReader(t *testing.T) {
 	}
 }
 
-// captureRole tries to capture as another user and prints the error. Its argument: the socket.
+// captureRole tries to capture and prints the error. Its argument: the socket.
 func captureRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {

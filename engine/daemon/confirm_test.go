@@ -18,13 +18,13 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// awaiting is a daemon on the first host of a link, which runs until the test ends. The test fires its timer.
+// awaiting is a daemon on host A that runs until the test ends. The test fires the timer of the confirmation.
 type awaiting struct {
 	t      *testing.T
 	net    *topo.Net
 	socket string
 	log    buffer
-	asked  time.Duration // of the timer; 0: no timer
+	asked  time.Duration // duration of the timer; 0: no timer was started
 	fire   chan time.Time
 	ended  chan struct{} // closed when Run has returned err
 	err    error
@@ -32,7 +32,8 @@ type awaiting struct {
 
 const exported = ethTable + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
 
-// await starts such a daemon. text precedes the interface in the configuration.
+// await starts an awaiting daemon. session is the address of the operator's SSH session, text precedes the interface in
+// the configuration.
 func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaiting {
 	t.Helper()
 	a := &awaiting{t: t, net: tn, fire: make(chan time.Time, 1), ended: make(chan struct{})}
@@ -89,7 +90,7 @@ func (a *awaiting) portFree() bool {
 
 const within90 = "confirm = \"90s\"\n"
 
-// Without a confirmation the daemon restores the interface, and Run returns the reason.
+// TestUnconfirmed: without a confirmation the daemon restores the interface, and Run returns the reason.
 func TestUnconfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
 	if a.asked != 90*time.Second || !attached(t, a.net.A) || a.portFree() {
@@ -116,7 +117,7 @@ func TestUnconfirmed(t *testing.T) {
 		"interfaces=[eth0]", "or change daemon.confirm")
 }
 
-// snapshot checks the remaining time that the daemon reports.
+// snapshot checks the time left for a confirmation in the snapshot of the daemon.
 func (a *awaiting) snapshot(ok func(left float64) bool) error {
 	dev, err := client.Open(a.socket)
 	if err != nil {
@@ -130,7 +131,7 @@ func (a *awaiting) snapshot(ok func(left float64) bool) error {
 	return err
 }
 
-// A confirmed daemon runs past the time limit. A second confirmation is reported as such.
+// TestConfirmed: a confirmed daemon runs on after the deadline. A second confirmation is reported as such.
 func TestConfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
 	if r, err := a.confirm(); err != nil || r.State != control.ConfirmDone || r.Left <= 0 ||
@@ -155,7 +156,7 @@ func TestConfirmed(t *testing.T) {
 	says(t, a.log.String(), "xwarp confirm received: xwarpd keeps running")
 }
 
-// A daemon that waits for no confirmation accepts one, and refuses those of other users.
+// TestConfirmNotAwaited: a daemon that waits for no confirmation accepts one by the operator, and refuses other users.
 func TestConfirmNotAwaited(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, control.OperatorPath(socket))
@@ -168,7 +169,7 @@ func TestConfirmNotAwaited(t *testing.T) {
 	says(t, c.line(), "only the operator may confirm: as root, with "+control.OperatorPath(socket))
 }
 
-// confirmRole confirms.
+// confirmRole tries to confirm. Its argument: the socket.
 func confirmRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
@@ -179,8 +180,8 @@ func confirmRole(args []string) error {
 	return err
 }
 
-// If the operator's session uses the interface, or one above it, the daemon waits for a confirmation. The configuration
-// overrides that.
+// TestOwnSession: if the operator's SSH session uses the interface, or one above it, the daemon waits for a
+// confirmation. The configuration overrides that.
 func TestOwnSession(t *testing.T) {
 	tn := hosts(t)
 	upper := netip.MustParseAddr("198.51.100.7")
@@ -215,7 +216,8 @@ func TestOwnSession(t *testing.T) {
 	}
 }
 
-// addUpper adds an interface with an address on top of the host's: a VLAN, or a macvlan if the kernel has no VLANs.
+// addUpper adds an interface with an address above the host's interface: a VLAN, or a macvlan if the kernel has no
+// VLANs.
 func addUpper(h *topo.Host, a netip.Addr) (err error) {
 	nl := h.Netlink()
 	attrs := netlink.LinkAttrs{Name: "upper", ParentIndex: h.Link.Index}
@@ -231,7 +233,7 @@ func addUpper(h *topo.Host, a netip.Addr) (err error) {
 	return err
 }
 
-// A session over a bridge above the interface counts too.
+// TestOwnSessionOnBridge: the daemon also waits if the session uses a bridge above the interface.
 func TestOwnSessionOnBridge(t *testing.T) {
 	needs.XSK(t)
 	tn := hosts(t)

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// A confirmation that arrives after the decision to stop is refused.
+// TestLateConfirmation: a confirmation after the deadline is refused.
 func TestLateConfirmation(t *testing.T) {
 	var c confirmation
 	if _, err := c.confirm(); err == nil || !strings.Contains(err.Error(), "still starting") {

@@ -21,7 +21,7 @@ import (
 	"xwarp/ring"
 )
 
-// daemonOn returns a kernel-transport daemon.
+// daemonOn returns a daemon with one device on kernel sockets.
 func daemonOn(t *testing.T) (d *Daemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -49,7 +49,7 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 	}
 	disturbed := make(chan error, 1)
 	go func() { disturbed <- disturb(tn, nic) }()
-	for i, after := 0, 0; after < 3; i++ { // some more rounds after the last disturbance
+	for i, after := 0, 0; after < 3; i++ { // two more rounds after the last disturbance
 		if err := p.WriteAndRead(ctx, peer); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
@@ -86,7 +86,7 @@ func TestLinkDownUnderLoad(t *testing.T) {
 	})
 }
 
-// The MTU shrinks and grows while frames of the old size are in flight.
+// TestMTUChangeUnderLoad: the MTU shrinks and grows while frames of the old size are in flight.
 func TestMTUChangeUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
 		for _, mtu := range []int{1400, 1500} {
@@ -99,7 +99,7 @@ func TestMTUChangeUnderLoad(t *testing.T) {
 	})
 }
 
-// The address is removed and restored: the connection waits for it.
+// TestAddressRemovedUnderLoad: the address is removed and restored. The connection must survive.
 func TestAddressRemovedUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
 		a := &netlink.Addr{IPNet: &net.IPNet{IP: tn.A.Addr4.Addr().AsSlice(),
@@ -113,7 +113,7 @@ func TestAddressRemovedUnderLoad(t *testing.T) {
 	})
 }
 
-// The neighbour uses another Ethernet address for a while.
+// TestNeighbourMovesUnderLoad: the neighbour entry has another Ethernet address for a while.
 func TestNeighbourMovesUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
 		for _, mac := range []net.HardwareAddr{{2, 0, 0, 0, 0xbe, 0xef}, tn.B.Link.MAC} {
@@ -129,7 +129,7 @@ func TestNeighbourMovesUnderLoad(t *testing.T) {
 	})
 }
 
-// startFails returns the error of a daemon that does not start on the host.
+// startFails returns the error of a daemon that must not start on the host.
 func startFails(t *testing.T, h *topo.Host, text string) string {
 	t.Helper()
 	cfg, _ := load(t, text)
@@ -154,7 +154,7 @@ func says(t *testing.T, got string, want ...string) {
 	}
 }
 
-// The error names a foreign XDP program and the next step. The program stays attached.
+// TestForeignProgram: the error names a foreign XDP program and the next step. The program stays attached.
 func TestForeignProgram(t *testing.T) {
 	tn := hosts(t)
 	if err := tn.A.Do(func() error {
@@ -180,7 +180,7 @@ func TestForeignProgram(t *testing.T) {
 	}
 }
 
-// The error names the program that uses a queue, and the next step.
+// TestBusyQueue: the error names the user of a queue, and the next step.
 func TestBusyQueue(t *testing.T) {
 	tn := hosts(t)
 	if err := tn.A.Do(func() error {
@@ -195,14 +195,14 @@ func TestBusyQueue(t *testing.T) {
 	says(t, startFails(t, tn.A, ethTable), "interface eth0", "queue 0", "another AF_XDP socket")
 }
 
-// The same holds for another xwarp that uses the whole interface.
+// TestAnotherDaemon: the error says that another xwarp process uses the interface.
 func TestAnotherDaemon(t *testing.T) {
 	tn := hosts(t)
 	embedded(t, tn.A.Do)
 	says(t, startFails(t, tn.A, ethTable), "interface eth0", "another xwarp process uses")
 }
 
-// Without capabilities the daemon's error says how to start it.
+// TestMissingCapabilities: the error of a daemon without capabilities says how to start it.
 func TestMissingCapabilities(t *testing.T) {
 	tn := hosts(t)
 	path, _ := writeConfig(t, ethTable)
@@ -217,7 +217,7 @@ func TestMissingCapabilities(t *testing.T) {
 	says(t, got, "interface eth0", "operation not permitted", "systemctl start xwarpd")
 }
 
-// hereRole starts a daemon in its own namespace and prints the result.
+// hereRole starts a daemon in the network namespace of its process, and closes it. Its argument: the configuration.
 func hereRole(args []string) error {
 	cfg, err := config.Load(config.Source{Path: args[0]})
 	if err != nil {
@@ -230,7 +230,7 @@ func hereRole(args []string) error {
 	return d.Close()
 }
 
-// The error of a program that may not use the socket names the group that it needs.
+// TestWrongRights: the error of a program that may not use the socket names the key socket_group.
 func TestWrongRights(t *testing.T) {
 	_, socket := kernel(t, "")
 	if err := os.Chmod(socket, 0o600); err != nil {

@@ -21,8 +21,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// classes returns the DSCPs and the hop limits of the TCP segments that host sent from or to a port, as gopacket
-// decodes them. over reports whether the connection ends.
+// classes returns the DSCPs and the hop limits of the TCP segments of connections with port that host sent, as gopacket
+// decodes them. over reports whether the connection ended.
 func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8, over bool) {
 	w.mu.Lock()
 	frames := w.frames
@@ -105,9 +105,9 @@ func TestDSCP(t *testing.T) {
 			dials, listens verbs.Device // nil: the export
 			dial           verbs.DialConfig
 			listen         verbs.ListenConfig
-			later          int // of SetDSCP
+			later          int // argument of SetDSCP after the first transfer; 0: no call
 			b, a           []uint8
-			local          bool // dials the host's own address
+			local          bool // both ends are on host B
 		}{
 			{name: "user's", dials: near, listens: far, b: []uint8{18}, a: []uint8{farDSCP}},
 			{name: "program's", dials: near, listens: far, dial: verbs.DialConfig{DSCP: 34},
@@ -175,7 +175,7 @@ func TestDSCP(t *testing.T) {
 				if !slices.Equal(got, c.b) || !slices.Equal(hops, []uint8{9}) {
 					t.Errorf("of the daemon: DSCP %v, hop limit %v; want %v, 9", got, hops, c.b)
 				}
-				// The namespace's own Dial connects before the device can set the class of its socket.
+				// Dial of the namespace connects before the device can set the DSCP of the socket, so the SYN has 0.
 				if got, _, _ = w.classes(a, at.Port()); !slices.Equal(got, c.a) {
 					t.Errorf("of the kernel: DSCP %v, want %v", got, c.a)
 				}
@@ -199,7 +199,7 @@ func TestDSCP(t *testing.T) {
 	})
 }
 
-// accept accepts one connection, whose private data is the peer's memory.
+// accept accepts one connection. The private data of its reply describes the memory of the accepting end.
 func accept(t *testing.T, dev verbs.Device, at netip.AddrPort, cfg verbs.ListenConfig) {
 	t.Helper()
 	l, err := dev.Listen(at, cfg)

@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/testkit/verbstest"
 )
 
-// TestEventsOfShortProgram: all events of a program that exists for a moment arrive, in order and with its name: the
-// session, its objects, the connection of its queue pair, their ends.
+// TestEventsOfShortProgram: all events of a program that exists only for a moment arrive, in order and with its name:
+// those of the session, of its objects, and of its connection.
 func TestEventsOfShortProgram(t *testing.T) {
 	_, socket := kernel(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -37,7 +37,7 @@ func freePort(t testing.TB) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// peer connects to an export over kernel sockets.
+// peer is connected to an export, over kernel sockets.
 type peer struct {
 	*verbstest.End
 	info verbs.RemoteMR
@@ -72,7 +72,8 @@ func (p *peer) do(wr verbs.SendWR) error {
 	return p.Do(ctx, wr)
 }
 
-// flush requests a flush of [off, off+n) and returns the status and the byte count of the reply.
+// flush requests a flush of the bytes [off, off+n) of the export, and returns the status and the byte count of the
+// reply.
 func (p *peer) flush(off, n uint64) (byte, uint64, error) {
 	if err := p.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{p.MR.SGE(2048, 16)}}); err != nil {
 		return 0, 0, err
@@ -257,8 +258,8 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	}
 }
 
-// TestReload applies every setting that a running daemon can change. A reload that changes who may connect, or the
-// maximum number of connections, keeps the memory of an export and its connections.
+// TestReloadKeepsContent: a reload that changes who may connect, or the maximum number of connections, keeps the memory
+// of an export and its connections.
 func TestReloadKeepsContent(t *testing.T) {
 	at := freePort(t)
 	nic := "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
@@ -296,6 +297,7 @@ func TestReloadKeepsContent(t *testing.T) {
 	}
 }
 
+// TestReload: a reload applies a changed list of exports, MPA settings, limits, and denied peers.
 func TestReload(t *testing.T) {
 	first, second := freePort(t), freePort(t)
 	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"

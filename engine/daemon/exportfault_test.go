@@ -21,9 +21,9 @@ import (
 var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file "+
 	"that is exported")
 
-// TestTruncatedExports truncates the files of exports while peers read them. The export must fail, log it and reject
-// connections until a reload opens it again. The daemon must survive, and a peer of another export must not notice.
-// With -latency, that peer's 99th percentile may at most double.
+// TestTruncatedExports truncates the file of an export while a peer reads and writes it. The export must fail, log it
+// and reject connections until a reload opens it again. The daemon must survive, and a peer of another export must not
+// notice. With -latency, the 99th percentile of that peer's Reads may at most double.
 func TestTruncatedExports(t *testing.T) {
 	const size = 4 << 20
 	dir := t.TempDir()
@@ -116,7 +116,7 @@ func (d delays) String() string {
 	return fmt.Sprintf("%d Reads, 50%% in %v, 99%% in %v", d.n, d.p50, d.p99)
 }
 
-// beside reads the export while f runs.
+// beside reads the export while f runs, and returns the durations of the Reads.
 func (p *peer) beside(t *testing.T, f func()) delays {
 	over := make(chan struct{})
 	go func() {
@@ -127,7 +127,8 @@ func (p *peer) beside(t *testing.T, f func()) delays {
 	return delays{len(took), took[len(took)/2], took[len(took)*99/100]}
 }
 
-// probe reads the export until over is closed, and returns the duration of each Read, sorted.
+// probe reads the export until over is closed. It returns the duration of each Read, sorted, and a 0 at the end, so
+// that the list is not empty.
 func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) {
 	for {
 		select {
@@ -148,15 +149,15 @@ func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) 
 	}
 }
 
-// afterwards runs f a little later, and signals its end.
+// afterwards runs f up to 6 ms later, depending on round. The channel receives its error.
 func afterwards(round int, f func() error) <-chan error {
 	done := make(chan error, 1)
 	time.AfterFunc(time.Duration(round%7)*time.Millisecond, func() { done <- f() })
 	return done
 }
 
-// workMemory reads and writes an export as a peer until its connection fails, or until over is closed. It returns the
-// error of the connection.
+// workMemory reads and writes an export as a peer until its connection fails, and returns that error. If the connection
+// survives a value from over, workMemory returns nil at the end of the export.
 func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) error {
 	p, err := dialExport(t, at)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// A directory export stores and returns files, never outside its directory, up to its byte limit. Its state reports its
-// size and the bytes transferred.
+// TestExportOfDirectory: a directory export stores and returns files, never outside its directory, up to its limit in
+// bytes. Its state has its size and the bytes transferred.
 func TestExportOfDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(dir+"/shared", 0o700),
@@ -107,7 +107,7 @@ access = "read"
 	}
 }
 
-// The error of a copy to a memory export names the kind of the export, and the port to use instead.
+// TestCopyToMemory: the error of a copy to a memory export says which kind of export to use instead.
 func TestCopyToMemory(t *testing.T) {
 	at := freePort(t)
 	kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))
@@ -125,7 +125,8 @@ func TestCopyToMemory(t *testing.T) {
 	}
 }
 
-// A transfer between two programs of a daemon leaves no state of its connection on either side.
+// TestTransferGivesBack: a transfer between two programs of a daemon leaves no objects of its connection on either
+// side.
 func TestTransferGivesBack(t *testing.T) {
 	d, socket := kernel(t, "")
 	var devs [2]*client.Device

@@ -26,7 +26,7 @@ import (
 var sessionOps = []struct {
 	op    control.Op
 	args  string
-	waits bool // for something besides the daemon
+	waits bool // the reply may come late, so the program does not wait for it
 	file  bool
 }{
 	{control.OpAllocPD, ``, false, false},
@@ -77,8 +77,8 @@ var sessionOps = []struct {
 	{control.OpHello, fmt.Sprintf(`{"version":%d}`, control.Version), false, false},
 }
 
-// ask returns the bytes that make a mad program send the nth request for an op of sessionOps. They select the value of
-// $4 and the sources of $1, $2 and $3.
+// ask returns the bytes that make a mad program send the nth request for an op of sessionOps. args select the values of
+// $4, $1, $2 and $3, in this order.
 func ask(op control.Op, nth int, args ...byte) []byte {
 	for i := range sessionOps {
 		if sessionOps[i].op != op {
@@ -122,7 +122,7 @@ func (m *mad) u8() int {
 	return int(v)
 }
 
-// handle usually returns a handle from the daemon.
+// handle usually returns a handle that the daemon created, otherwise any small number.
 func (m *mad) handle() int {
 	b := m.u8()
 	if len(m.handles) == 0 || b >= 240 {
@@ -167,7 +167,7 @@ func (m *mad) request(n int) bool {
 	return true
 }
 
-// result records the handle and maps the memory of a reply.
+// result records the handle of a reply, and maps its memory.
 func (m *mad) result(op control.Op, r *control.Reply, files []int) {
 	if r.Error != nil {
 		return
@@ -193,7 +193,7 @@ func (m *mad) mapFile(fd int) {
 	}
 }
 
-// poke writes four bytes to shared memory, and rings all doorbells.
+// poke writes four bytes to a random place in shared memory, and rings doorbells.
 func (m *mad) poke() {
 	mem := m.maps[m.u8()%len(m.maps)]
 	at := []int{0, 64, 128, 132, 192, 196, 200, 204, 208, 216, 224, 4096, 4096 + 64}[m.u8()%13]
@@ -216,9 +216,9 @@ func (m *mad) close() {
 	unix.Close(m.memory)
 }
 
-// FuzzSession sends any sequence of requests with handles of every kind, corrupts the rings and the doorbell in
-// between, and leaves at any moment. The daemon must still serve the next program, and must release everything of a
-// program that ended.
+// FuzzSession runs mad programs. Each sends any sequence of requests with handles of every kind, corrupts the rings and
+// the doorbell in between, and leaves at any moment. The daemon must still serve the next program, and must release
+// everything of a program that ended.
 func FuzzSession(f *testing.F) {
 	all := makeQP()
 	f.Add(all)
@@ -247,12 +247,13 @@ func FuzzSession(f *testing.F) {
 	if _, _, objects := gone(f, d, socket, all); objects != 3 {
 		f.Fatalf("the seed makes %d objects, and not 3", objects)
 	}
-	havoc.Fuzz(f, func(t *testing.T, in []byte) { // one daemon for all inputs, so later inputs see leftovers
+	havoc.Fuzz(f, func(t *testing.T, in []byte) { // one daemon for all inputs, so that leftovers affect later ones
 		gone(t, d, socket, in)
 	})
 }
 
-// gone runs a mad program to its end, and returns how many requests, corruptions and objects it made.
+// gone runs a mad program to its end and waits until the daemon has released everything. It returns the number of
+// requests, corruptions (lies) and created objects.
 func gone(t testing.TB, d *daemon.Daemon, socket string, in []byte) (requests, lies, objects int) {
 	sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
@@ -297,8 +298,8 @@ var (
 	madSeed     = flag.Uint64("mad.seed", 1, "`seed` of its first program; the others count on")
 )
 
-// TestMadPrograms runs many programs in turn that send random requests and corrupt their rings, as in FuzzSession. It
-// runs more of them than a fuzzer, which spends its time on coverage.
+// TestMadPrograms runs many mad programs one after another with random input. It makes more requests in the same time
+// than a fuzzer, which spends its time on coverage.
 func TestMadPrograms(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.DiscardHandler)})

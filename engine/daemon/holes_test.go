@@ -22,7 +22,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// memfd creates memory for a region, without pages.
+// memfd returns memory for a region that has no pages.
 func memfd(t testing.TB, size int64, flags, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", flags|unix.MFD_ALLOW_SEALING)
@@ -39,7 +39,7 @@ func memfd(t testing.TB, size int64, flags, seals int) int {
 	return fd
 }
 
-// shmFile creates a file as shm_open does.
+// shmFile returns a new file in /dev/shm, as shm_open creates one.
 func shmFile(t testing.TB, size int64) int {
 	t.Helper()
 	f, err := os.CreateTemp("/dev/shm", "xwarp-test")
@@ -56,7 +56,7 @@ func shmFile(t testing.TB, size int64) int {
 	return int(f.Fd())
 }
 
-// present returns the bytes of a memfd that have pages.
+// present returns the number of bytes of a file for which pages are allocated.
 func present(t testing.TB, fd int) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -75,8 +75,8 @@ func dialForPD(t testing.TB, socket string) (r *raw, pd control.Object) {
 	return r, pd
 }
 
-// TestHoles registers memory without pages. A page that the daemon touches first would be charged to its cgroup, even
-// after the region is gone, so registration must not allocate any.
+// TestHoles registers memory without pages. Registration must not allocate any: a page that the daemon touches first is
+// charged to the cgroup of the daemon, even after the region is gone.
 func TestHoles(t *testing.T) {
 	_, socket := kernel(t, "")
 	r, pd := dialForPD(t, socket)
@@ -150,7 +150,7 @@ func TestLostPages(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					touch(t, a, b, mr, access) // it works
+					touch(t, a, b, mr, access) // with all pages, the access works
 					if err := lose(fd, size); err != nil {
 						t.Fatal(err)
 					}
@@ -169,7 +169,8 @@ func TestLostPages(t *testing.T) {
 	}
 }
 
-// touch accesses a's region and waits for the end of a's connection with b. With t, the connection must not end.
+// touch makes the connection of a and b access mr, a region of a, in one way: "sent", "received", "written" or "read".
+// It returns the error of the operation. If t is not nil, an error fails the test.
 func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -202,8 +203,8 @@ func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error 
 	return err
 }
 
-// TestShortenedMeanwhile truncates memory during its registration, which may succeed or be refused. The daemon must
-// survive.
+// TestShortenedMeanwhile truncates memory while it is being registered. A registration may succeed or be refused. The
+// daemon must survive.
 func TestShortenedMeanwhile(t *testing.T) {
 	_, socket := kernel(t, "")
 	r, pd := dialForPD(t, socket)
@@ -265,8 +266,8 @@ func listenAddr(t testing.TB) netip.AddrPort {
 	return l.Addr()
 }
 
-// TestRingHoles: programs leave the pages of rings and doorbell unallocated, or remove them. They lose the session, the
-// daemon allocates no pages, and other programs continue.
+// TestRingHoles: programs leave the pages of rings and doorbell unallocated, or remove them. They lose their session,
+// the daemon allocates no pages, and other programs continue.
 func TestRingHoles(t *testing.T) {
 	for _, what := range []string{"doorbell", "work queue", "reset", "completion queue"} {
 		t.Run(what, func(t *testing.T) {
@@ -334,7 +335,7 @@ func TestRingHoles(t *testing.T) {
 	}
 }
 
-// hole removes the pages of a memfd.
+// hole removes all pages of a memfd.
 func hole(t *testing.T, fd int) {
 	t.Helper()
 	var st unix.Stat_t

@@ -108,7 +108,8 @@ func (f *foe) ask(op control.Op, args, result any, files ...int) ([]int, error) 
 	}
 }
 
-// unread creates a completion queue whose channel is never read, and manipulates its descriptor. arm arms it again.
+// unread creates a completion queue whose channel is never read, and tries to make writes to the channel block. arm
+// arms the queue, so that its next completion is signalled.
 func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	var r control.CreateCQResult
 	files, err := f.ask(control.OpCreateCQ, control.CreateCQArgs{Depth: 64}, &r)
@@ -131,8 +132,8 @@ func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	return r.Handle, func() { control.Arm(c.Armed()) }, nil
 }
 
-// fail creates a queue pair that fills its two completion queues with error completions, with more signals than a
-// channel can hold.
+// fail connects a queue pair to at and makes all its requests fail. Its two completion queues get more signals than
+// their channels can hold.
 func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	send, armSend, err := f.unread()
 	if err != nil {
@@ -179,7 +180,7 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 		sq.Publish()
 		control.RingBell(f.bell, q.Bell)
 		unix.Write(f.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-		// both requests are consumed then
+		// the reply comes after both requests were consumed
 		if _, err := f.ask(control.OpQueryQP, control.Object{Handle: q.Handle}, nil); err != nil {
 			return err
 		}
@@ -187,7 +188,8 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	return nil
 }
 
-// hostileRole is a program of an ordinary user. Its arguments: the socket, an address, an attack.
+// hostileRole is a hostile program of an ordinary user. Its arguments: the socket, the address of a listener, the name
+// of an attack.
 func hostileRole(args []string) error {
 	if os.Getuid() == 0 {
 		return errors.New("the test wants an unprivileged user")
@@ -202,7 +204,7 @@ func hostileRole(args []string) error {
 			}
 			return err
 		},
-		"doorbell": func(f *foe) error { // full, and blocking
+		"doorbell": func(f *foe) error { // at its maximum, so that the next write blocks
 			unix.SetNonblock(f.wake, false)
 			unix.Write(f.wake, []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF})
 			return nil
@@ -228,7 +230,7 @@ func hostileRole(args []string) error {
 				if err != nil {
 					return err
 				}
-				// until it is dropped
+				// fails once the daemon has dropped the session
 				f.c.Send(control.KindRequest,
 					control.Marshal(control.Request{ID: 9, Op: control.OpAllocPD}), fd)
 				go unix.Close(fd)
@@ -245,7 +247,7 @@ func hostileRole(args []string) error {
 			return err
 		}
 	}
-	for range 50 { // beyond the limit of sessions
+	for range 50 { // more connections than sessions are allowed, each with a descriptor
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: args[0], Net: "unix"})
 		if err == nil {
 			fd, err := linger()
@@ -276,8 +278,8 @@ func threads(t testing.TB, pid int) int {
 	return v
 }
 
-// TestThreads: programs of an ordinary user try to make a daemon start threads. It must have at most 32, and one for
-// each session.
+// TestThreads: programs of an ordinary user try to make a daemon start threads. It may have at most 32 threads, plus
+// one for each session.
 func TestThreads(t *testing.T) {
 	exe := publicExe(t)
 	for _, what := range []string{"completions", "doorbell", "requests", "descriptors"} {

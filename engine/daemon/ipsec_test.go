@@ -44,7 +44,7 @@ const (
 
 func init() { roles["ipsec"] = ipsecRole }
 
-// journal keeps the log of a daemon.
+// journal keeps what daemons log.
 type journal struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -66,8 +66,8 @@ func (j *journal) String() string {
 type protectedPair struct {
 	tn   *topo.Net
 	fake *fakeXFRM
-	d    [2]*daemon.Daemon // nil: another process
-	at   netip.AddrPort    // of the second
+	d    [2]*daemon.Daemon // nil: the daemon runs in another process
+	at   netip.AddrPort    // address of the export of the second host
 	log  journal
 	wire *wire
 }
@@ -82,7 +82,7 @@ func newProtectedPair(t *testing.T, options topo.Options) *protectedPair {
 	return p
 }
 
-// bridge joins the links of the middle namespace, whose kernel sees each arriving frame once.
+// bridge joins the two links of the namespace between the hosts, and captures the frames that arrive there.
 func (p *protectedPair) bridge(t *testing.T) {
 	t.Helper()
 	m := p.tn.Relay
@@ -126,7 +126,7 @@ func (p *protectedPair) start(t *testing.T, i int, text string) (socket string) 
 	return socket
 }
 
-// dial connects a program of the first host to the export.
+// dial connects a program of the first host to the export of the second.
 func (p *protectedPair) dial(t *testing.T, socket string) (e *verbstest.End, peer verbs.RemoteMR) {
 	t.Helper()
 	dev, err := client.Open(socket)
@@ -155,7 +155,7 @@ func (p *protectedPair) state(t *testing.T, i int) (s *control.IPsecState, timeo
 	return d.IPsec, tcp["timeouts"]
 }
 
-// frames returns the captured frames, and fails if any carries TCP in the clear.
+// frames returns the captured ESP frames. It fails if any captured frame carries TCP in the clear.
 func (p *protectedPair) frames(t *testing.T) (esp [][]byte) {
 	t.Helper()
 	p.wire.mu.Lock()
@@ -180,7 +180,7 @@ const (
 	espHeader = 16
 )
 
-// unique fails if a pair of SPI and sequence number occurs twice, which would break AES-GCM.
+// unique fails if two frames have the same SPI and sequence number, which would break AES-GCM.
 func unique(t *testing.T, frames [][]byte) {
 	t.Helper()
 	seen := map[uint64]bool{}
@@ -325,8 +325,8 @@ func (p *protectedPair) copyFile(t *testing.T, socket, dir string) {
 	}
 }
 
-// captures runs captures as the operator: of ESP frames, or of the decrypted packets as well, which tshark must decode
-// without loss.
+// captures captures during work, first ESP frames only, then the decrypted packets too. tshark must find in each file
+// what belongs there. A program that is not the operator must not capture decrypted packets.
 func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
 	t.Helper()
 	dev, err := client.Open(socket)
@@ -372,7 +372,8 @@ func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
 	}
 }
 
-// attack replays packets to each host that received them, and sends others with one changed byte.
+// attack sends each host one of the packets that it received again and again, and copies of it with changed sequence
+// number and content. The host must count all as replayed or forged.
 func (p *protectedPair) attack(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -435,7 +436,7 @@ func injector(t *testing.T, from *topo.Host) func(frame []byte) {
 	}
 }
 
-// present returns the frames of SAs whose keys still exist. It waits a while for the first ones.
+// present returns the captured ESP frames whose keys still exist. It waits a while for the first one.
 func (p *protectedPair) present(t *testing.T, keys map[uint32][]byte) (frames [][]byte) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); len(frames) == 0 && time.Now().Before(end); {
@@ -449,7 +450,7 @@ func (p *protectedPair) present(t *testing.T, keys map[uint32][]byte) (frames []
 	return frames
 }
 
-// decode decrypts the last frames with tshark, which must find iWARP in them.
+// decode decrypts captured frames with tshark, which must find the port of the export in each.
 func (p *protectedPair) decode(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -488,7 +489,7 @@ func (p *protectedPair) decode(t *testing.T) {
 	}
 }
 
-// secrets searches everything that an operator or a program can read for the current keys.
+// secrets searches for the current keys in everything that an operator or a program can read.
 func (p *protectedPair) secrets(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -530,8 +531,8 @@ func (p *protectedPair) secrets(t *testing.T) {
 	}
 }
 
-// ipsecRole runs a daemon with IPsec. Its arguments: the path of its namespace, the configuration, the socket of the
-// fakeXFRM, the host's address.
+// ipsecRole runs a daemon with IPsec. Its arguments: the path of its namespace, the configuration, the path of the
+// socket of a fakeXFRM, the address of the host.
 func ipsecRole(args []string) error {
 	cfg, err := loadIn(args[0], args[1])
 	if err != nil {
@@ -593,7 +594,7 @@ func TestKillIPsecDaemon(t *testing.T) {
 	}
 }
 
-// TestReloadIPsec turns encryption off and on again. A connection whose protection changes must end.
+// TestReloadIPsec turns encryption off and on again by reloads. A connection whose protection changes must end.
 func TestReloadIPsec(t *testing.T) {
 	p := newProtectedPair(t, topo.Options{})
 	p.start(t, 1, scratchTable)
@@ -616,7 +617,7 @@ func TestReloadIPsec(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the connection does not end")
 	}
-	p.frames(t) // even the end of the connection was encrypted
+	p.frames(t) // fails if the end of the connection was in the clear
 	reload(0, other)
 	e, peer = p.dial(t, socket)
 	if err := e.WriteAndRead(t.Context(), peer); err != nil {
@@ -639,8 +640,8 @@ func TestReloadIPsec(t *testing.T) {
 	}
 }
 
-// TestIPsecWithoutPolicy uses the kernel of this host, which has no policies of an IKE daemon. The status must say so,
-// and so must the error of a program that cannot connect.
+// TestIPsecWithoutPolicy uses the XFRM of this kernel, to which no IKE daemon has added policies. The status must say
+// so, and so must the error of a program that cannot connect.
 func TestIPsecWithoutPolicy(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+ipsecTable)

@@ -17,8 +17,9 @@ import (
 	"xwarp/engine/host/xfrm"
 )
 
-// fakeXFRM is the XFRM of two hosts' kernels and their IKE daemons, on a Unix socket, so that daemons can be killed.
-// Like an xfrm.Follower, it never gives an SA to a second process.
+// fakeXFRM replaces the XFRM of the kernels of two hosts, and their IKE daemons. xwarp daemons reach it over a Unix
+// socket, so they can run in other processes and be killed. Like an xfrm.Follower, it never gives an SA to a second
+// process.
 type fakeXFRM struct {
 	path  string
 	hosts [2]netip.Addr
@@ -34,12 +35,13 @@ type fakeXFRM struct {
 	exchange sync.Mutex // held during rekey
 }
 
-// fakeSA has no type that withholds its key.
+// fakeSA is an SA as sent over the socket. Its key is a []byte, because an esp.Keymat hides its content when it is
+// formatted.
 type fakeSA struct {
 	SPI      uint32
 	From, To netip.Addr
 	Key      []byte
-	taken    [2]*fakeConn // by the sender's process, by the receiver's
+	taken    [2]*fakeConn // the process that has the SA on the sender's host, and on the receiver's
 }
 
 type fakeConn struct {
@@ -62,7 +64,8 @@ type fakeRequest struct {
 	SPI  uint32
 }
 
-// settle is how long a receiver has an SA before its peer sends with it. A real IKE exchange takes longer.
+// settle is the time between two steps of a rekey. So a receiver has a new SA before its peer sends with it. A real IKE
+// exchange takes longer.
 const settle = 100 * time.Millisecond
 
 func newFakeXFRM(t *testing.T, a, b netip.Addr) *fakeXFRM {
@@ -118,7 +121,7 @@ func (f *fakeXFRM) serve(c net.Conn) {
 	f.mu.Unlock()
 }
 
-// notify sends a process its SAs, and refuses those already given to another. It is called with mu held.
+// notify sends a process its SAs, and counts those that another process has as refused. It is called with mu held.
 func (f *fakeXFRM) notify(c *fakeConn) {
 	s := fakeState{Host: c.host, Peer: f.hosts[0]}
 	if c.host == f.hosts[0] {
@@ -153,7 +156,7 @@ func (f *fakeXFRM) notify(c *fakeConn) {
 	}
 	s.Taken, s.Refused = c.taken, c.no
 	c.enc.Encode(&s)
-	if used && !f.silent { // as a Follower does: it requests their successors
+	if used && !f.silent { // like a Follower, requests new SAs in place of those that another process has
 		f.expired++
 		go f.answerOnce()
 	}
@@ -165,7 +168,7 @@ func (f *fakeXFRM) notifyAll() {
 	}
 }
 
-// answerOnce answers concurrent requests with one exchange.
+// answerOnce installs new SAs as the answer to a request. Requests during that get no exchange of their own.
 func (f *fakeXFRM) answerOnce() {
 	if f.exchange.TryLock() {
 		f.install()
@@ -173,7 +176,7 @@ func (f *fakeXFRM) answerOnce() {
 	}
 }
 
-// rekey installs a pair of SAs, first at their receivers, and deletes all earlier ones.
+// rekey installs a new pair of SAs, first at their receivers, and then deletes all earlier ones.
 func (f *fakeXFRM) rekey() {
 	f.exchange.Lock()
 	defer f.exchange.Unlock()
@@ -218,7 +221,7 @@ func (f *fakeXFRM) pause() {
 	f.mu.Lock()
 }
 
-// deleteAll deletes the SAs. The IKE daemons do not respond until answer is called.
+// deleteAll deletes all SAs. The IKE daemons answer no request until answer is called.
 func (f *fakeXFRM) deleteAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +246,7 @@ func (f *fakeXFRM) keys() map[uint32][]byte {
 	return m
 }
 
-// followFake returns the replacement of xfrm.Follow in a daemon of a host.
+// followFake returns a replacement of xfrm.Follow for the daemon of a host.
 func followFake(path string, host netip.Addr) func(xfrm.Options) (xfrm.Source, error) {
 	return func(o xfrm.Options) (xfrm.Source, error) {
 		c, err := net.Dial("unix", path)

@@ -23,8 +23,8 @@ import (
 
 var kills = flag.Int("kills", 24, "how many copies TestKilledStores cuts off")
 
-// storeRole stores a file in a directory export under the name "file". Its arguments: "stream" or "file", how to store
-// it; the address; the file.
+// storeRole stores a file in a directory export under the name "file". Its arguments: the way of storing it, "stream"
+// or "file"; the address; the path of the file.
 func storeRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -73,14 +73,14 @@ func storeFile(ctx context.Context, c *transfer.Client, local *os.File) error {
 	return err
 }
 
-// stored is an export with the state of the copies of its file.
+// stored is a directory export, with the expected content of its file.
 type stored struct {
-	way  string // of storeRole
+	way  string // the first argument of storeRole
 	at   netip.AddrPort
 	path string
-	took time.Duration // by a copy that was not killed
+	took time.Duration // duration of a copy that was not killed
 	old  []byte
-	late [][]byte // copies of killed clients: each may become the content while the daemon lives
+	late [][]byte // sent by killed clients; until the daemon restarts, each may become the content
 	seen map[string]int
 }
 
@@ -138,7 +138,7 @@ func TestKilledStores(t *testing.T) {
 	}
 }
 
-// noise writes the next content to a file, and returns its path.
+// noise writes random content to a new file, and returns its path and the content.
 func noise(t *testing.T, random *rand.Rand, size int) (path string, content []byte) {
 	t.Helper()
 	content = make([]byte, 1+random.IntN(size))
@@ -150,7 +150,7 @@ func noise(t *testing.T, random *rand.Rand, size int) (path string, content []by
 	return path, content
 }
 
-// begin starts a copy of new content.
+// begin starts storing new content, which it returns.
 func (e *stored) begin(t *testing.T, random *rand.Rand, size int) (now []byte, c *child) {
 	t.Helper()
 	path, now := noise(t, random, size)
@@ -161,7 +161,7 @@ func (e *stored) begin(t *testing.T, random *rand.Rand, size int) (now []byte, c
 	return now, c
 }
 
-// store waits for a copy to finish.
+// store stores new content and waits for the end.
 func (e *stored) store(t *testing.T, random *rand.Rand, size int) {
 	t.Helper()
 	now, c := e.begin(t, random, size)
@@ -173,7 +173,7 @@ func (e *stored) store(t *testing.T, random *rand.Rand, size int) {
 	c.kill()
 }
 
-// fetch reads the file as a client, as the base of the next round.
+// fetch fetches the file as a client, and checks its content. That becomes the old content of the next round.
 func (e *stored) fetch(t *testing.T, round int, victim string, now []byte) {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{})

@@ -28,7 +28,7 @@ func TestLogWriterNeverBlocks(t *testing.T) {
 	w.Close()
 	got := <-read
 	kept, dropped := bytes.Count(got, []byte("x\n")), 0
-	for line := range bytes.Lines(got) { // one for each batch
+	for line := range bytes.Lines(got) { // there is one report for each batch
 		n := 0
 		fmt.Sscanf(string(line), "suppressed %d", &n)
 		dropped += n

@@ -74,8 +74,8 @@ func families(text string) (names map[string]bool, series map[string]string) {
 
 var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
-// A scrape of an AF_XDP daemon, with a connection and exports of both kinds, has every metric that the dashboard and
-// the alert rules use. The values must match what was transferred.
+// TestMetricsOfXDP: a scrape of an AF_XDP daemon, with a connection and exports of both kinds, has every metric that
+// the dashboard and the alert rules use. The values must match what was transferred.
 func TestMetricsOfXDP(t *testing.T) {
 	tn := hosts(t)
 	const listen = "127.0.0.1:9479"
@@ -135,7 +135,7 @@ func TestMetricsOfXDP(t *testing.T) {
 	}
 }
 
-// A Unix socket gets the permissions of the control socket, and is removed when the daemon ends.
+// TestMetricsOnUnixSocket: a Unix socket gets the mode of the control socket, and is removed when the daemon ends.
 func TestMetricsOnUnixSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "http")
@@ -174,8 +174,8 @@ func TestMetricsOnUnixSocket(t *testing.T) {
 	}
 }
 
-// A port in use is logged with the next step, and served once it is free. A port reachable from the network is logged
-// as a warning.
+// TestMetricsAddresses: if the port is in use, the daemon logs an error with the next step, and serves metrics once the
+// port is free. If the network can reach the port, it logs a warning.
 func TestMetricsAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -208,7 +208,7 @@ func TestMetricsAddresses(t *testing.T) {
 	}
 }
 
-// event returns the latest event that starts with text.
+// event returns the latest event whose text starts with text, or nil.
 func event(s control.Snapshot, text string) (found *control.EventRecord) {
 	for i := range s.Events {
 		if strings.HasPrefix(s.Events[i].Event, text) {
@@ -218,7 +218,7 @@ func event(s control.Snapshot, text string) (found *control.EventRecord) {
 	return found
 }
 
-// The daemon records events in the terms of RDMA_CM and of completions, even if its log is silent.
+// TestEvents: the daemon records events with the names of RDMA_CM and of completions, even without a log.
 func TestEvents(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{})
@@ -270,7 +270,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("event %d: %+v", i, e)
 		}
 	}
-	for range 600 { // a flood pushes the oldest out
+	for range 600 { // newer events replace the oldest
 		cfg := *cfg
 		cfg.Config.Daemon.Grace = config.Duration(time.Second)
 		if err := d.Reload(&cfg); err != nil {

@@ -43,8 +43,8 @@ func running(t *testing.T, cfg *config.Loaded) *daemon.Daemon {
 	return d
 }
 
-// The daemon waits for an interface that is missing at start. Meanwhile it serves the other one. The late interface's
-// export works once the interface appears. The daemon keeps its capabilities until then.
+// TestLateInterface: the daemon waits for an interface that is missing at the start, and meanwhile serves the other
+// one. Once the interface appears, its export works. Until then the daemon keeps its capabilities.
 func TestLateInterface(t *testing.T) {
 	l := &twoLinks{t: t, tn: hosts(t, topo.Options{Queues: 2, IPv4Only: true,
 		OffloadsA: topo.NoOffloads})}
@@ -78,7 +78,8 @@ func TestLateInterface(t *testing.T) {
 	}
 }
 
-// An export whose directory is missing, or whose port is in use, waits with an error in its state. The others work.
+// TestLateExport: an export whose directory is missing, or whose port is in use, waits with an error in its state. The
+// others work.
 func TestLateExport(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +125,8 @@ func TestLateExport(t *testing.T) {
 	}
 }
 
-// A reload applies the valid settings, names the invalid ones, keeps the old settings of their exports, and fails.
+// TestPartialReload: a reload applies the valid settings. It returns an error for each invalid export, which keeps its
+// old settings.
 func TestPartialReload(t *testing.T) {
 	ports := []netip.AddrPort{freePort(t), freePort(t), freePort(t)}
 	export := func(name string, at netip.AddrPort, more string) string {
@@ -180,7 +182,7 @@ func TestPartialReload(t *testing.T) {
 	}
 }
 
-// An export at ":port" is one region for IPv4 and IPv6 peers.
+// TestExportOfBothFamilies: an export at ":port" is one region for IPv4 and IPv6 peers.
 func TestExportOfBothFamilies(t *testing.T) {
 	port := freePort(t).Port()
 	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"x\"\nlisten = \":%d\"\nsize = 4096\n",

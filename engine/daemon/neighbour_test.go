@@ -76,7 +76,8 @@ func honestRole(args []string) error {
 	return nil
 }
 
-// spun is a queue pair whose send ring is full of requests that complete immediately.
+// spun is a connected queue pair. The program posts its whole send ring again and again, with requests that complete
+// without sending anything.
 type spun struct {
 	f            *foe
 	send, cq     []byte
@@ -120,7 +121,8 @@ func shared(fd int) ([]byte, error) {
 
 func word(b []byte, at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&b[at])) }
 
-// fill writes each slot of the ring once: bind a window again, or a Read into two pieces, which is refused.
+// fill writes the same request to all slots of the send ring: with binds, one that binds a memory window, otherwise a
+// Read into two pieces, which is refused.
 func (s *spun) fill(pd control.Handle, binds bool) error {
 	wr := rdmap.SendWR{Op: rdmap.WRRead, SGL: []rdmap.SGE{{STag: 1, Len: 1}, {STag: 1, Len: 1}}}
 	if binds {
@@ -149,7 +151,7 @@ func (s *spun) fill(pd control.Handle, binds bool) error {
 	return nil
 }
 
-// put writes a request into all slots of the ring. The low bits of the STag differ.
+// put writes wr to all slots of the send ring. The low byte of the STag, its key, differs between neighbouring slots.
 func (s *spun) put(wr *rdmap.SendWR) {
 	for i := range s.q.Send.Slots {
 		wr.RemoteSTag = wr.RemoteSTag&^0xff | ddp.STag(i&0xff)
@@ -158,11 +160,11 @@ func (s *spun) put(wr *rdmap.SendWR) {
 	}
 }
 
-// turn posts requests into all free slots, and consumes all completions.
+// turn posts the requests in all free slots, and consumes all completions.
 func (s *spun) turn() {
 	head := atomic.LoadUint32(word(s.send, s.q.Send.Offset+64))
 	atomic.StoreUint32(word(s.cq, s.done.Offset+64), atomic.LoadUint32(word(s.cq, s.done.Offset)))
-	if head == s.head && s.posted != 0 { // the daemon delays a program that rings without posting
+	if head == s.head && s.posted != 0 { // nothing new to post; the daemon delays a program that rings without posting
 		return
 	}
 	s.head, s.posted = head, head+s.q.Send.Slots
@@ -173,8 +175,9 @@ func (s *spun) turn() {
 	}
 }
 
-// spinRole is a program that keeps the daemon's worker busy with requests that send nothing. Its arguments: the socket,
-// the address of a listener, "bind" or "refused", the number of sessions, and of queue pairs of each.
+// spinRole is a program that keeps a worker of the daemon busy with requests that send nothing. Its arguments: the
+// socket, the address of a listener, "bind" or "refused", the number of sessions, the number of queue pairs of each
+// session.
 func spinRole(args []string) error {
 	sessions, _ := strconv.Atoi(args[3])
 	qps, _ := strconv.Atoi(args[4])
@@ -209,8 +212,8 @@ func spinRole(args []string) error {
 }
 
 // TestHonestBesideHostile: one user writes 8 bytes at a time while another floods the worker with requests that send
-// nothing. The first must be about as fast as beside other CPU load. Without limits on a worker's turn, its rate fell
-// to between 1 % and 0.1 %.
+// nothing. The first must have at least 1/20 of its rate beside other CPU load. Without the limits on a turn of a
+// worker it has 0.1 % to 1 % of that.
 func TestHonestBesideHostile(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)

@@ -33,12 +33,12 @@ func fillRole(args []string) error {
 	return errors.Join(list[0].Close())
 }
 
-// TestPlaces: users take all sessions of the control socket. Root still gets one there, and the operator's socket has
-// its own.
+// TestPlaces: users take all sessions that daemon.clients allows on the control socket. Root still gets
+// budget.RootSessions there, and the operator's socket has its own sessions.
 func TestPlaces(t *testing.T) {
 	d, socket := kernelKeys(t, "clients = 3\n", "")
 	exe := publicExe(t)
-	for i, n := range []string{"2", "1"} { // each gets half of the remaining ones
+	for i, n := range []string{"2", "1"} { // each user may have half of the remaining sessions
 		if got := start(t, exe, nobody-uint32(i), "fill", socket, n).line(); got != "full" {
 			t.Fatal(got)
 		}
@@ -66,8 +66,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestOperator: the operator's socket permits everything, and is closed to others. Root on the other socket may be root
-// of a container, and is a user like any other there.
+// TestOperator: the operator's socket permits everything, and is closed to other users. Root on the other socket is a
+// user like any other, because it may be root of a container.
 func TestOperator(t *testing.T) {
 	_, socket := kernel(t, fmt.Sprintf("[limits]\npds = 1\n[[export]]\nname = \"x\"\nlisten = "+
 		"%q\nsize = \"4KiB\"\n", listenAddr(t)))
@@ -144,7 +144,7 @@ func TestOperator(t *testing.T) {
 		"permission denied") {
 		t.Errorf("a user at the operator's socket: %q", s)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // already open elsewhere
+	if err := os.Chmod(path, 0o666); err != nil { // the daemon must also check the user itself
 		t.Fatal(err)
 	}
 	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s,
@@ -167,8 +167,8 @@ func listenPrivileged(t *testing.T, d *client.Device) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// TestOperatorPath: the default socket of the operator has its own directory, so mounting the other socket's directory
-// does not expose it.
+// TestOperatorPath: the default operator socket is not in the directory of the default control socket. So a container
+// that mounts the latter directory cannot reach it.
 func TestOperatorPath(t *testing.T) {
 	if filepath.Dir(control.OperatorPath(control.DefaultPath)) == filepath.Dir(
 		control.DefaultPath) {

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestOverride: programs request connections without CRC and without markers, to a peer that accepts anything. They
-// must get what the operator's configuration permits.
+// TestOverride: programs request connections without CRC and without markers, to a peer that accepts anything. They get
+// only what the configuration lets them change.
 func TestOverride(t *testing.T) {
 	peer, err := sockets.Open(
 		sockets.Config{Options: core.Options{MPA: verbs.MPAConfig{CRC: verbs.CRCOptional}}})
@@ -37,7 +37,7 @@ func TestOverride(t *testing.T) {
 		{"override = []\n", asked, want{true, true}},
 		{"override = [\"crc\"]\n", asked, want{false, true}},
 		{"crc = false\n", asked, want{false, false}},
-		{"crc = false\n", &verbs.MPAConfig{}, want{true, true}}, // more than the operator requests
+		{"crc = false\n", &verbs.MPAConfig{}, want{true, true}}, // a program may always request the stricter value
 		{"crc = false\n[[peer]]\nprefix = \"127.0.0.0/8\"\ncrc = true\n", asked, want{true, false}},
 	} {
 		_, socket := kernel(t, "[mpa]\n"+tc.config)
@@ -55,7 +55,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// connectAs connects a queue pair of a new program.
+// connectAs connects a queue pair of a new program, which uses the MPA settings mpa.
 func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *verbs.MPAConfig) (
 	verbs.QP, error) {
 	t.Helper()

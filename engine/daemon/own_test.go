@@ -17,8 +17,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestOwnHost connects two programs of one daemon at each address of their host. The snapshot must name the transport.
-// A tenant may thus reach listeners of the daemon, but no other service of the host.
+// TestOwnHost connects two programs of one daemon over each address of their host. The snapshot must say that these
+// connections use kernel sockets. A tenant may reach listeners of the daemon in this way, but no other service of the
+// host.
 func TestOwnHost(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsB: topo.NoOffloads})
 	dir := filepath.Join(t.TempDir(), "tenants")

@@ -7,8 +7,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// TestPendingKeys: a key that needs a restart stays pending over further reloads, until the daemon restarts or the file
-// has the value again with which the daemon started.
+// TestPendingKeys: a changed key that needs a restart stays pending over further reloads, until the file has the value
+// again with which the daemon started.
 func TestPendingKeys(t *testing.T) {
 	d, _ := daemonFor(t, "", "")
 	started := d.cfg.Load()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPersons: subordinate uids belong to their owner, by the current content of the file.
+// TestPersons: a subordinate UID belongs to the owner that the current content of the file names.
 func TestPersons(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subuid")
 	p := owners{file: file}

@@ -20,8 +20,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// askPortMapper sends a request for a listener from a host's socket at local, and returns the reply, or the request if
-// no reply arrives in time.
+// askPortMapper asks the port mapper at the address of listener for that listener, from address local of host h. It
+// returns the reply, or the request itself if no reply arrives in time.
 func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.AddrPort,
 	wait time.Duration) (a portmapper.Message) {
 	t.Helper()
@@ -42,7 +42,7 @@ func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.
 	}
 	c.SetReadDeadline(time.Now().Add(wait))
 	b := make([]byte, 128)
-	n, err := c.Read(b) // from the address of the request: the socket is connected
+	n, err := c.Read(b) // the reply is from the requested address: the socket is connected to it
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return q
 	}
@@ -76,7 +76,7 @@ func shout(t *testing.T, h *topo.Host, to netip.Addr, listener netip.AddrPort) {
 	}
 }
 
-// portMapper has the counters of a device's port mapper, and why it does not run.
+// portMapper has the counters of the port mapper of a device, and the reason if it does not run.
 type portMapper struct {
 	Counters map[string]uint64
 	Error    string
@@ -130,7 +130,7 @@ func TestPortMapper(t *testing.T) {
 	}
 	at := netip.AddrPortFrom
 	ask(at(four, 7174), portmapper.Accept)
-	ask(at(netip.MustParseAddr("192.0.2.77"), 7174), portmapper.Accept) // not the source address of the route
+	ask(at(netip.MustParseAddr("192.0.2.77"), 7174), portmapper.Accept) // routes use another source address
 	ask(at(six, 7200), portmapper.Accept)
 	ask(at(six, 7174), portmapper.Reject)
 	ask(at(four, 7200), portmapper.Reject)
@@ -210,8 +210,8 @@ func TestPortMapperTaken(t *testing.T) {
 	}
 }
 
-// TestPortMapperAsks: a program connects to a port that the peer's port mapper first maps to another, then rejects,
-// then ignores.
+// TestPortMapperAsks: a program connects to a port of a peer whose port mapper first maps it to another port, then
+// rejects the request, and then does not run.
 func TestPortMapperAsks(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+"port_mapper = \"ask\"\n")
@@ -234,7 +234,7 @@ func TestPortMapperAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mapper.Close()
-	// mapper answers with this type and port
+	// reply is the type and the port of an answer of mapper
 	type reply struct {
 		portmapper.Type
 		port uint16
@@ -297,7 +297,7 @@ func TestPortMapperAsks(t *testing.T) {
 		connect(port)
 		<-asked
 	}
-	mapper.Close() // the peer's kernel refuses now
+	mapper.Close() // now the peer's kernel refuses requests
 	l, err := server.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7300), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -322,8 +322,8 @@ func TestPortMapperAsks(t *testing.T) {
 	}
 }
 
-// TestPortMapperComesBack removes the interface of a device after a reload changed who may connect. The reopened port
-// mapper must admit only those peers, and respond to all once a reload permits it.
+// TestPortMapperComesBack removes the interface of a device after a reload changed who may connect. The port mapper of
+// the reopened device must answer only those peers, and others once a further reload permits them.
 func TestPortMapperComesBack(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
@@ -392,7 +392,7 @@ func TestPortMapperComesBack(t *testing.T) {
 	}
 }
 
-// TestPortMapperKernel: a kernel-transport device runs a port mapper if configured.
+// TestPortMapperKernel: a device on kernel sockets runs a port mapper if configured.
 func TestPortMapperKernel(t *testing.T) {
 	tn := hosts(t)
 	text := "[[interface]]\nname = \"any\"\ntransport = \"kernel\"\nport_mapper = \"answer\"\n"

@@ -18,7 +18,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// greedy is a kind of queue pair that is expensive for its number.
+// greedy has configurations of queue pairs. Each makes the daemon use its memory in another way.
 var greedy = map[string]verbs.QPConfig{
 	"small":  {SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1},
 	"usual":  {},
@@ -78,7 +78,7 @@ func (g *greedyProgram) open(socket string) (err error) {
 	return errors.Join(e[:]...)
 }
 
-// more creates a queue pair and uses every slot of its send queue twice.
+// more connects a new queue pair, and uses every slot of its send queue twice.
 func (g *greedyProgram) more() error {
 	qp, err := g.dev.CreateQP(g.cfg)
 	if err != nil {
@@ -103,7 +103,7 @@ func (g *greedyProgram) more() error {
 	return nil
 }
 
-// status reads fields of /proc/PID/status, with memory in bytes.
+// status returns the sum of fields of /proc/PID/status, with memory in bytes.
 func status(t testing.TB, pid int, fields ...string) (sum int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -130,9 +130,9 @@ func status(t testing.TB, pid int, fields ...string) (sum int64) {
 	return sum
 }
 
-// TestProcessLimits: a user takes all the memory of daemon_memory, in queue pairs of several kinds, and then replaces
-// them in a loop. By /proc, the daemon's memory may exceed its idle memory by at most the limit and a tenth. It must
-// not start more threads than it needs for itself.
+// TestProcessLimits: a user takes all memory that daemon_memory allows, with queue pairs of one kind, and then replaces
+// them in a loop. Meanwhile the daemon may use at most a tenth more than the limit in addition to its idle memory, by
+// /proc. It must start at most 32 threads.
 func TestProcessLimits(t *testing.T) {
 	const limit = 96 << 20
 	exe := publicExe(t)

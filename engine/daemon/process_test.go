@@ -29,7 +29,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// roleEnv makes the test binary play another process. Its arguments are in argsEnv.
+// roleEnv names the role that the test binary plays as another process, instead of running tests. argsEnv has the
+// arguments of the role.
 const (
 	roleEnv = "XWARP_TEST_ROLE"
 	argsEnv = "XWARP_TEST_ARGS"
@@ -52,13 +53,13 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// child is another process of the test.
+// child is another process, which plays a role.
 type child struct {
 	*exec.Cmd
 	out *bufio.Reader
 }
 
-// start runs a role. uid is that of an unprivileged user, or 0.
+// start starts exe, a test binary, in a role. uid is that of an unprivileged user, or 0.
 func start(t testing.TB, exe string, uid uint32, role string, args ...string) *child {
 	t.Helper()
 	c := &child{Cmd: exec.Command(exe)}
@@ -94,7 +95,7 @@ func (c *child) kill() {
 	c.Wait()
 }
 
-// publicExe is a copy of the test binary that every user may run.
+// publicExe returns the path of a copy of the test binary that every user may run.
 func publicExe(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xwarp-daemon-test")
@@ -151,7 +152,7 @@ func load(t testing.TB, text string) (*config.Loaded, string) {
 // ethTable is the [[interface]] of every host of a test.
 const ethTable = "[[interface]]\nname = \"eth0\"\n"
 
-// hosts creates two hosts, which end with the test. options are the differences from an ordinary pair.
+// hosts creates two hosts, which exist until the test ends. options replaces the default options of the pair.
 func hosts(t testing.TB, options ...topo.Options) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
@@ -182,10 +183,10 @@ func run(t testing.TB, h *topo.Host, text string) (d *daemon.Daemon, socket stri
 // patience is the timeout of steps that take moments on an idle machine, and much longer on a loaded one.
 const patience = 2 * time.Minute
 
-// eventually waits for a condition.
+// eventually waits for a condition within patience.
 func eventually(ok func() bool) (time.Duration, bool) { return within(patience, ok) }
 
-// within waits for a condition, for at most most.
+// within waits for a condition, at most for the time most. It returns the time passed, and whether the condition holds.
 func within(most time.Duration, ok func() bool) (time.Duration, bool) {
 	begin := time.Now()
 	for time.Since(begin) < most {
@@ -223,7 +224,7 @@ func daemonRole(args []string) error {
 	}
 	d.ReserveProcessors()
 	err = d.DropRights()
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // binary with cgo, for -race
 		return err
 	}
 	fmt.Println("ready")
@@ -232,7 +233,8 @@ func daemonRole(args []string) error {
 
 var rounds = flag.Int("rounds", 20, "kill -9 of the daemon")
 
-// TestKillDaemon kills the daemon repeatedly while a program works. Nothing of it may remain on the host.
+// TestKillDaemon kills the daemon repeatedly while a program uses it. Neither an XDP program nor a used port may remain
+// on the host.
 func TestKillDaemon(t *testing.T) {
 	t.Parallel()
 	tn := hosts(t)

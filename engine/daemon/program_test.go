@@ -30,8 +30,8 @@ func peerSTag(b []byte) verbs.STag {
 	return r.STag
 }
 
-// transferRole is an unprivileged program that writes, reads back and sends. Its arguments: the socket, the peer's
-// address.
+// transferRole is an unprivileged program that writes, reads back and sends. Its arguments: the socket, the address of
+// the peer.
 func transferRole(args []string) error {
 	if os.Getuid() == 0 {
 		return errors.New("the test wants an unprivileged user")
@@ -70,7 +70,7 @@ func transferRole(args []string) error {
 	return nil
 }
 
-// embedded opens an embedded engine on a host.
+// embedded opens an engine without a daemon on a host, in this process.
 func embedded(t testing.TB, do func(func() error) error) *xdp.Device {
 	t.Helper()
 	var d *xdp.Device
@@ -84,7 +84,8 @@ func embedded(t testing.TB, do func(func() error) error) *xdp.Device {
 	return d
 }
 
-// responder accepts n connections on an embedded engine, which share its region.
+// responder accepts n connections on dev. They share the region mem, which the private data of each reply describes,
+// and the completion queue recvs.
 func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []byte,
 	recvs verbs.CQ) {
 	t.Helper()
@@ -118,7 +119,7 @@ func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []
 				qp.PostRecv(&verbs.RecvWR{ID: 1, SGL: []verbs.SGE{mr.SGE(len(mem)-64, 64)}})
 				err = r.Accept(ctx, qp, token)
 			}
-			if err != nil && ctx.Err() == nil && !errors.Is(err, verbs.ErrLapsed) { // of a killed program
+			if err != nil && ctx.Err() == nil && !errors.Is(err, verbs.ErrLapsed) { // ErrLapsed: the program was killed
 				t.Errorf("accept: %v", err)
 			}
 		}
@@ -154,7 +155,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// empty reports whether users have no resources.
+// empty reports whether these users, or without uids all users, hold no resources.
 func empty(d *daemon.Daemon, uids ...uint32) bool {
 	return !slices.ContainsFunc(d.Snapshot().Users, func(u control.UserState) bool {
 		return u.Used != 0 && (len(uids) == 0 || slices.Contains(uids, u.UID))
@@ -226,8 +227,8 @@ func loadRole(args []string) error {
 var latency = flag.Bool("latency", false, "hold the program beside a killed one to twice its "+
 	"99th percentile")
 
-// TestKillClient kills a program with 100 busy queue pairs. Its resources must be free at once, and a program beside it
-// must not be disturbed.
+// TestKillClient kills a program with 100 busy queue pairs. Its resources must be free at once. Operations of another
+// program must succeed meanwhile and, with -latency, take at most twice as long.
 func TestKillClient(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable)
@@ -256,7 +257,7 @@ func TestKillClient(t *testing.T) {
 	}
 	windows := make([]time.Duration, 1)
 	if *latency {
-		windows = make([]time.Duration, 5) // the median counts
+		windows = make([]time.Duration, 5) // the median of these is used
 	}
 	for i := range windows {
 		if windows[i], err = pings(200, ping); err != nil {
@@ -299,7 +300,7 @@ func TestKillClient(t *testing.T) {
 	}
 }
 
-// pings returns the 99th percentile of n calls.
+// pings returns the 99th percentile of the durations of n calls.
 func pings(n int, ping func() error) (time.Duration, error) {
 	d := make([]time.Duration, n)
 	for i := range d {

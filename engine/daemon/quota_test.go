@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDaemonMemory: programs request few objects that use much memory of the daemon. The limit counts bytes, not
-// objects.
+// TestDaemonMemory: programs request few objects that use much memory of the daemon. The limit counts the bytes, not
+// the objects.
 //
 //req:rfc5042-7.2-1
 func TestDaemonMemory(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// kernel starts a kernel-transport daemon, which is enough for the tests of programs.
+// kernel starts a daemon with one device on kernel sockets, which is enough for tests of programs.
 func kernel(t testing.TB, text string) (*daemon.Daemon, string) {
 	t.Helper()
 	return kernelKeys(t, "", text)
@@ -33,7 +33,7 @@ func kernelKeys(t testing.TB, keys, text string) (*daemon.Daemon, string) {
 	return d, socket
 }
 
-// raw is a program that speaks the protocol by hand, with errors.
+// raw is a program that writes the messages of the control protocol itself, also invalid ones.
 type raw struct {
 	t    testing.TB
 	c    *control.Conn
@@ -81,7 +81,7 @@ func (r *raw) call(op control.Op, args string, files ...int) (control.Reply, []i
 	}
 }
 
-// must is call for requests that must succeed. It fills result.
+// must is call for requests that must succeed. It decodes the result into result, unless that is nil.
 func (r *raw) must(result any, op control.Op, args string, files ...int) []int {
 	r.t.Helper()
 	reply, out := r.call(op, args, files...)
@@ -119,7 +119,7 @@ func (r *raw) dropped() {
 	}
 }
 
-// mapping is shared memory of a rogue.
+// mapping maps memory that the daemon shares, and touches all its pages.
 func mapping(t testing.TB, fd int) []byte {
 	t.Helper()
 	var st unix.Stat_t

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCarriesFiles detects descriptors that follow unread bytes.
+// TestCarriesFiles: carriesFiles finds descriptors that were sent after unread bytes, and prevents further ones.
 func TestCarriesFiles(t *testing.T) {
 	ends := func() (a, b *net.UnixConn) {
 		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -28,7 +28,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// twoLinks is two hosts with two links between them, and a daemon in its own process that serves both on B.
+// twoLinks is two hosts with two links between them, and a daemon on B, in its own process, that serves both links.
 type twoLinks struct {
 	t      *testing.T
 	tn     *topo.Net
@@ -54,7 +54,7 @@ func (l *twoLinks) start(table string) {
 	t, tn := l.t, l.tn
 	t.Helper()
 	l.channels(1)
-	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 717) // which needs a capability each time
+	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 717) // a port below 1024 needs a capability whenever it is bound
 	l.at[1] = netip.MustParseAddrPort(second + "2:7174")
 	dir := t.TempDir()
 	l.web = filepath.Join(dir, "web")
@@ -106,7 +106,7 @@ func (l *twoLinks) nic() netlink.Link {
 	return nic
 }
 
-// channels is ethtool -L eth0 rx N on B.
+// channels sets the number of receive queues of eth0 on B, as ethtool -L does.
 func (l *twoLinks) channels(n uint32) {
 	l.t.Helper()
 	l.must(l.tn.B.Do(func() error { return ethtool.SetQueues("eth0", n) }))
@@ -128,7 +128,7 @@ func (l *twoLinks) connect(i int) *peer {
 	return p
 }
 
-// device returns eth0 in the status.
+// device returns the state of eth0, and the snapshot that has it.
 func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
 	l.t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: control.OperatorPath(l.socket),
@@ -152,7 +152,7 @@ func (l *twoLinks) counters(part string) map[string]uint64 {
 	return s.Statistics.Values("eth0", part)
 }
 
-// shows waits until the status of eth0 satisfies a condition.
+// shows waits until the state of eth0 satisfies a condition.
 func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
 	l.t.Helper()
 	var d control.DeviceState
@@ -174,7 +174,8 @@ func (l *twoLinks) metric(name string) float64 {
 	return v
 }
 
-// load writes to an export and reads back until it is stopped or its connection fails.
+// load writes to an export and reads back in a loop until stop is called or the connection fails. stop returns the
+// error.
 func (p *peer) load(fill byte) (stop func() error) {
 	var over atomic.Bool
 	done := make(chan error, 1)
@@ -255,8 +256,8 @@ func TestLinkUnderLoad(t *testing.T) {
 	}
 }
 
-// TestInterfaceComesBack deletes and recreates eth0 twice under load. A daemon that has dropped its capabilities must
-// serve it again, with the export's memory and its counters. eth1 must not be affected.
+// TestInterfaceComesBack deletes and recreates eth0 twice under load. The daemon, which has dropped its capabilities,
+// must serve it again, with the memory of the export and the counters of the device. Connections on eth1 must survive.
 func TestInterfaceComesBack(t *testing.T) {
 	t.Parallel()
 	l := startTwoLinks(t, "")
@@ -278,7 +279,7 @@ func TestInterfaceComesBack(t *testing.T) {
 		if _, err := program.AllocPD(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond) // some bytes
+		time.Sleep(50 * time.Millisecond) // so that some bytes are transferred
 		l.must(l.tn.B.Netlink().LinkDel(l.nic()))
 		if err := over(); err == nil {
 			t.Errorf("round %d: the connection did not end", round)
@@ -315,7 +316,7 @@ func TestInterfaceComesBack(t *testing.T) {
 	l.told("device is open again", 2)
 }
 
-// told checks the number of events of a kind, which must be in the log too.
+// told checks the number of events of eth0 with a text.
 func (l *twoLinks) told(what string, want int) {
 	l.t.Helper()
 	_, s := l.device()
@@ -344,8 +345,8 @@ func refused(t *testing.T, socket string) {
 	}
 }
 
-// TestRestartPolicy: the daemon exits if the configuration requires a new process, not when the interface is removed,
-// but when it returns.
+// TestRestartPolicy: with restart = "exit", the daemon goes on without the removed interface, and exits once the
+// interface is back.
 func TestRestartPolicy(t *testing.T) {
 	l := startTwoLinks(t, "restart = \"exit\"\n")
 	l.must(l.tn.B.Netlink().LinkDel(l.nic()))

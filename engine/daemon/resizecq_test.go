@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestResizeCQ: a program requests resized rings, validly and invalidly.
+// TestResizeCQ: a program resizes a completion queue, with valid and invalid requests.
 func TestResizeCQ(t *testing.T) {
 	d, socket := kernel(t, "[limits]\ncompletions = 96\n")
 	r := dialRaw(t, socket)
@@ -40,7 +40,7 @@ func TestResizeCQ(t *testing.T) {
 	refused(fmt.Sprintf(`{"handle":%d,"depth":128}`, cq.Handle), control.CodeQuota)
 	refused(`{"handle":99,"depth":16}`, control.CodeUnknown)
 	resize("16")
-	ring, _ := resize("64") // in place of the other
+	ring, _ := resize("64") // it replaces the resize that is not completed
 	if ring.Ring.Slots != 64 || completions() != 96 {
 		t.Errorf("%d slots, %d completions are used", ring.Ring.Slots, completions())
 	}
@@ -49,14 +49,15 @@ func TestResizeCQ(t *testing.T) {
 	if v := d.Snapshot(); completions() != 64 || v.CQs[0].Depth != 64 {
 		t.Errorf("%d completions are used, depth %d", completions(), v.CQs[0].Depth)
 	}
-	resize("32") // and unchanged
+	resize("32") // a resize that is never completed
 	r.must(nil, control.OpDestroyCQ, use)
 	if completions() != 0 {
 		t.Errorf("%d completions are used", completions())
 	}
 }
 
-// TestResizeCQWithoutPages: a program that touches no page of the new ring loses its session, and nothing else happens.
+// TestResizeCQWithoutPages: a program that completes a resize without having touched the pages of the new ring loses
+// its session. The daemon allocates no pages.
 func TestResizeCQWithoutPages(t *testing.T) {
 	d, socket := kernel(t, "")
 	r := dialRaw(t, socket)

@@ -26,8 +26,8 @@ func TestDropRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		// Only bits 12 and 14, CAP_NET_ADMIN and CAP_IPC_LOCK. Programs with cgo, which -race needs, cannot drop them
-		// on all threads.
+		// Only bits 12 and 14, CAP_NET_ADMIN and CAP_IPC_LOCK. Programs with cgo, which -race needs, cannot drop the
+		// others on all threads.
 		if strings.HasPrefix(line, "CapPrm:") &&
 			strings.TrimSpace(line[7:]) != "0000000000005000" && !usesCgo {
 			t.Errorf("capabilities of the daemon: %s", line)
@@ -45,11 +45,11 @@ func TestDropRights(t *testing.T) {
 	}
 }
 
-// With cgo there are threads that the runtime does not know. DropRights must then refuse, and not drop capabilities on
-// some threads only.
+// TestDropRightsWithCgo: with cgo there are threads that the runtime does not know. DropRights must then fail instead
+// of dropping capabilities on some threads only.
 func TestDropRightsWithCgo(t *testing.T) {
 	if !usesCgo {
-		return // it would drop those of this process
+		return // DropRights would drop the capabilities of this test
 	}
 	if err := daemon.DropRights(&config.Config{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("with cgo: %v", err)

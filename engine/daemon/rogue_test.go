@@ -19,6 +19,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
+// TestWrongRequests: an invalid request gets an error, and does not end the session.
 //
 //req:rfc5042-3-1 rfc5042-7.1-1 rfc5041-8.3.2-1 rfc5040-8.1.1-9 rfc5040-8.1.2-1
 func TestWrongRequests(t *testing.T) {
@@ -118,7 +119,7 @@ func TestWrongFrames(t *testing.T) {
 		r.sock.WriteMsgUnix([]byte("\x02\x00\x00\x00\x01\x02\x00\x00{}"), oob, nil)
 		r.dropped()
 	})
-	// Afterwards the daemon must still serve programs.
+	// After all this the daemon must still serve programs.
 	control.CloseAll(dialRaw(t, socket).hello())
 }
 
@@ -150,7 +151,7 @@ func TestWrongRings(t *testing.T) {
 			r := dialRaw(t, socket)
 			session := r.hello()
 			defer control.CloseAll(session)
-			mapping(t, session[0]) // or the daemon ends the session because that page is missing
+			mapping(t, session[0]) // otherwise the daemon would end the session because that page is missing
 			var pd, cq control.Object
 			r.must(&pd, control.OpAllocPD, "")
 			control.CloseAll(r.must(&cq, control.OpCreateCQ, `{"depth":16}`))
@@ -174,7 +175,7 @@ func TestWrongRings(t *testing.T) {
 	}
 }
 
-// ring sets the bit of the queue pair and rings the doorbell, as a program does after posting.
+// ring sets the bit of a queue pair and rings the doorbell, as a program does after posting.
 func ring(t testing.TB, session []int, bell uint32) {
 	control.RingBell(mapping(t, session[0]), bell)
 	unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -199,7 +200,8 @@ func TestBlockedSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(cqFiles[1], false)
-	unix.Write(cqFiles[1], []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}) // one below what blocks
+	// the maximum value, so that the next write blocks
+	unix.Write(cqFiles[1], []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF})
 	var q control.CreateQPResult
 	qpFiles := r.must(&q, control.OpCreateQP,
 		string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle,

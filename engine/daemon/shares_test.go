@@ -28,7 +28,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// daemonFor is daemonOn for programs of all users, with additional configuration.
+// daemonFor is daemonOn with a socket that all users may use, additional keys of [daemon], and additional tables.
 func daemonFor(t *testing.T, keys, text string) (d *Daemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func daemonFor(t *testing.T, keys, text string) (d *Daemon, socket string) {
 	return d, socket
 }
 
-// as runs f on a thread with the effective uid of another user, which is the uid that the kernel reports for its
+// as runs f on a thread with the effective UID of another user. The kernel reports that UID as the owner of its
 // sockets.
 func as(t *testing.T, uid uint32, f func()) {
 	t.Helper()
@@ -79,12 +79,12 @@ func program(t *testing.T, socket string, uid uint32) (dev *client.Device, err e
 	return dev, err
 }
 
-// unlimited has no limits.
+// unlimited are budget.Limits without limits.
 type unlimited struct{}
 
 func (unlimited) Of(budget.Kind) int64 { return 1 << 60 }
 
-// fill lets one user after another take as many objects of a kind as they can.
+// fill makes one user after another take as many objects of a kind as its share allows.
 func fill(d *Daemon, k budget.Kind, users int) {
 	var want budget.Amounts
 	for uid := range uint32(users) {
@@ -97,8 +97,8 @@ func fill(d *Daemon, k budget.Kind, users int) {
 	}
 }
 
-// TestFullForOthers: whatever users have taken of shared resources of any kind, another user can work, and the operator
-// can read the status and confirm.
+// TestFullForOthers: however much users have taken of a shared resource, another user can work, and the operator can
+// read the status and confirm.
 func TestFullForOthers(t *testing.T) {
 	for k := range budget.Kinds {
 		if k.Remedy() == "" {
@@ -134,7 +134,7 @@ func TestFullForOthers(t *testing.T) {
 	}
 }
 
-// TestSubordinateUsers: a person with many uids gets the share of one, and leaves no state behind.
+// TestSubordinateUsers: a user with many subordinate UIDs has one account, with the limits of one user.
 func TestSubordinateUsers(t *testing.T) {
 	d, socket := daemonFor(t, "",
 		"[limits]\nsessions = 4\n[[user]]\nname = \"65534\"\nsessions = 6\n")
@@ -220,7 +220,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	}
 }
 
-// accountsOf returns the sum of all accounts.
+// accountsOf returns the sum of the amounts in all accounts.
 func accountsOf(d *Daemon) (n budget.Amounts) {
 	all := func(budget.Holder) bool { return true }
 	none := func(budget.Holder) budget.Limits { return new(config.Limits) }
@@ -252,7 +252,8 @@ func openFiles(t *testing.T) int64 {
 	return int64(len(list))
 }
 
-// call sends a request with descriptors, and returns the new handle. The pages of returned shared memory are touched.
+// call sends a request with descriptors, and returns the new handle. With pages, it touches all pages of returned
+// shared memory.
 func call(t *testing.T, r *rawclient.Client, op control.Op, pages bool, args string, files ...int) (
 	control.Handle, error) {
 	t.Helper()
@@ -273,7 +274,7 @@ func call(t *testing.T, r *rawclient.Client, op control.Op, pages bool, args str
 	return o.Handle, nil
 }
 
-// region is a memfd with pages.
+// region returns a memfd that has pages.
 func region(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("region", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -290,8 +291,8 @@ func region(t *testing.T) int {
 	return fd
 }
 
-// TestAccountsCountTheProcess: after every request, the process has exactly the mappings of its accounts, and at most
-// their descriptors, by the kernel's lists. The program itself maps nothing.
+// TestAccountsCountTheProcess: after every request, the process has exactly as many mappings of shared memory as its
+// accounts count, and at most as many descriptors, by the kernel's lists. The program itself maps nothing.
 func TestAccountsCountTheProcess(t *testing.T) {
 	d, socket := daemonFor(t, "", "[limits]\nqps = 3\n")
 	fd, null := region(t), int(openNull(t))
@@ -336,7 +337,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 			t.Fatalf("%s: %v", op, err)
 		}
 		made := check(string(op))
-		var objects budget.Amounts // counted without their dependencies
+		var objects budget.Amounts // without mappings and descriptors
 		for k := range budget.Limited {
 			objects[k] = max(made[k], 0)
 		}
@@ -356,7 +357,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 	}
 	for _, cq := range cqs {
 		must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":16}`, cq))
-		must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":32}`, cq)) // in its place
+		must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":32}`, cq)) // it replaces the pending resize
 	}
 	must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cqs[0]))
 	srq := must(control.OpCreateSRQ, fmt.Sprintf(`{"pd":%d,"depth":8}`, pd))
@@ -383,7 +384,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 	must(control.OpDestroyQP, fmt.Sprintf(`{"handle":%d}`, qps[0]))
 	must(control.OpDeregMR, fmt.Sprintf(`{"handle":%d}`, mr))
 	must(control.OpDestroySRQ, fmt.Sprintf(`{"handle":%d}`, srq))
-	must(control.OpDestroyCQ, fmt.Sprintf(`{"handle":%d}`, cqs[2])) // with a ring to come
+	must(control.OpDestroyCQ, fmt.Sprintf(`{"handle":%d}`, cqs[2])) // its resize is pending
 	must(control.OpCloseListener, fmt.Sprintf(`{"handle":%d}`, listener))
 	r.Close()
 	eventually(t, "empty accounts", func() bool { return accountsOf(d) == budget.Amounts{} })

@@ -17,8 +17,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// A symbolic link in place of the socket is not followed. Otherwise anyone with write access to the directory could
-// make root change another file's permissions.
+// TestHandOverFollowsNoLink: setOwner does not follow a symbolic link in place of the socket. Otherwise anyone with
+// write access to the directory could make root change the permissions of another file.
 func TestHandOverFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, socket := filepath.Join(dir, "victim"), filepath.Join(dir, "control.sock")
@@ -46,8 +46,8 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestSocketAppearsWithItsMode opens a socket again and again, with a umask that would take the rights of others. A
-// client of another user finds no socket, or one that it may connect to.
+// TestSocketAppearsWithItsMode opens a socket again and again, with a umask that denies others access. A client of
+// another user must find no socket, or one that it may connect to.
 func TestSocketAppearsWithItsMode(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	dir := t.TempDir()
@@ -95,8 +95,8 @@ func TestSocketAppearsWithItsMode(t *testing.T) {
 	}
 }
 
-// TestOneOfManyServes opens one socket many times at once, beside one left by a killed daemon. Exactly one listener
-// exists, and its socket is the one of that name.
+// TestOneOfManyServes opens one socket many times at once, in place of one left by a killed daemon. Exactly one call
+// may succeed, and the socket under the path must belong to its listener.
 func TestOneOfManyServes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -143,7 +143,7 @@ func TestOneOfManyServes(t *testing.T) {
 	}
 }
 
-// longName returns a name in dir with which a path is as long as that of a socket can be.
+// longName returns a name with which a path in dir has the maximum length of a socket's path.
 func longName(dir string) string { return strings.Repeat("x", maxSocketPath-len(dir)-1) }
 
 // TestEmptyGroup: without socket_group the socket keeps the group of the daemon's process, as default.toml says.

@@ -66,7 +66,7 @@ func linger() (int, error) {
 
 var lingered []net.Listener
 
-// lingering is linger that lasts as long as the test.
+// lingering is linger for a descriptor whose close returns once the test has ended.
 func lingering(t testing.TB) int {
 	t.Helper()
 	fd, err := linger()
@@ -163,11 +163,11 @@ func (r *raw) read() {
 	}
 }
 
-// slack is the maximum duration of a stop that nothing may delay, on a loaded machine. The delays in these tests last
-// until the test ends.
+// slack is the maximum duration of a stop on a loaded machine. The delays in these tests last until the test ends, so a
+// stop that waits for one takes longer.
 const slack = 10 * time.Second
 
-// held are programs that try to delay the daemon's stop.
+// held are ways in which a program tries to delay the daemon's stop.
 var held = map[string]func(t *testing.T, socket string){
 	"a descriptor that lingers": func(t *testing.T, socket string) {
 		r := dialRaw(t, socket)
@@ -234,7 +234,7 @@ func TestStopInTime(t *testing.T) {
 	}
 }
 
-// TestUndoInTime: a daemon delayed by programs gets no confirmation. The XDP program must be detached at once.
+// TestUndoInTime: programs try to delay a daemon that gets no confirmation. It must detach the XDP program at once.
 func TestUndoInTime(t *testing.T) {
 	for name, hold := range held {
 		t.Run(name, func(t *testing.T) {
@@ -260,7 +260,8 @@ func TestUndoInTime(t *testing.T) {
 	}
 }
 
-// TestDescriptorsThatLinger: a user loses places while closes of his descriptors block, and gets them back afterwards.
+// TestDescriptorsThatLinger: sessions of a user count against its limit while closes of their descriptors block, and no
+// longer.
 func TestDescriptorsThatLinger(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nsessions = 3\n")
 	for range 2 {
@@ -288,7 +289,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	}
 	dev.Close()
 	for _, l := range lingered {
-		l.Close() // resets the connections, so that no close waits
+		l.Close() // this resets the connections, so that the closes return
 	}
 	if _, ok := eventually(func() bool {
 		return empty(d)
@@ -297,7 +298,8 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	}
 }
 
-// TestRefusedWithDescriptors: programs that are not admitted leave descriptors in their sockets.
+// TestRefusedWithDescriptors: programs that are not admitted leave descriptors in their sockets, whose closes block.
+// The daemon must still admit a program once the limit permits it.
 func TestRefusedWithDescriptors(t *testing.T) {
 	_, socket := kernel(t, "[limits]\nsessions = 1\n")
 	good, err := client.Open(socket)
@@ -307,7 +309,7 @@ func TestRefusedWithDescriptors(t *testing.T) {
 	for range 8 {
 		r := dialRaw(t, socket)
 		fd := lingering(t)
-		// Linux refuses this since 6.16
+		// since Linux 6.16 the daemon can refuse descriptors; then the close must not linger
 		if _, _, err := r.sock.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
 			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 		}

@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestSysfsFollows changes and removes devices. The files must match the existing devices, and be readable by all users
-// with any umask.
+// TestSysfsFollows adds, changes and removes devices. The files must match the current devices, and be readable by all
+// users with any umask.
 func TestSysfsFollows(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	socket := filepath.Join(t.TempDir(), "s")

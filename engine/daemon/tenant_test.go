@@ -16,8 +16,8 @@ import (
 const tenantNIC = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[user]]\nname = \"tenants\"\n" +
 	"sessions = 1\n"
 
-// A tenant has its own places: others may have taken all of the daemon's, and only its own limit applies. It sees no
-// programs of others, has no group membership here, and is not root.
+// TestTenants: only its own limit of sessions applies to a tenant, even if others have taken all that daemon.clients
+// allows. It sees no programs of others, and has no rights as root or as a member of a group of the host.
 func TestTenants(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tenants")
 	d, socket := kernelKeys(t, "clients = 1\ncapture_group = \"0\"\n", fmt.Sprintf(
@@ -54,14 +54,15 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// The directory is closed to others, even if it existed before. A directory that is not xwarpd's is refused.
+// TestTenantDirectory: the directory is closed to others, even if it existed before. A directory that belongs to
+// another user is refused.
 func TestTenantDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tenants")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	text := tenantNIC + fmt.Sprintf("[tenants]\ncount = 1\ndirectory = %q\n", dir)
-	for range 2 { // an abandoned one is reused
+	for range 2 { // the second daemon uses the directory of the first
 		cfg, _ := load(t, text)
 		d, err := daemon.New(cfg, daemon.Options{})
 		if err != nil {

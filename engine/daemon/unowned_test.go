@@ -22,7 +22,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// buffer is a log with concurrent writers.
+// buffer keeps a log that several goroutines write.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,7 +40,8 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// TestUnownedQueue serves one of two queues. Peers whose frames arrive on the other get no reply, and the log says why.
+// TestUnownedQueue: a daemon serves one of two queues. Peers whose frames arrive on the other get no reply, and the log
+// says why.
 func TestUnownedQueue(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -81,7 +82,7 @@ func TestUnownedQueue(t *testing.T) {
 		"ethtool -L eth0 rx 1 tx 1")
 }
 
-// TestReloadAllow: a reload changes who may connect to an interface's ports, without a restart.
+// TestReloadAllow: a reload changes which peers may connect, without a restart.
 func TestReloadAllow(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestSnapshotsAreShared: concurrent requests share one snapshot, which starts after the last request.
+// TestSnapshotsAreShared: many concurrent requests get few different snapshots.
 func TestSnapshotsAreShared(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -38,7 +38,8 @@ func TestSnapshotsAreShared(t *testing.T) {
 	t.Logf("%d snapshots for %d requests in %v", len(made), n, time.Since(begin))
 }
 
-// TestSnapshotIsFresh requests a snapshot after each change, faster than snapshots are normally taken.
+// TestSnapshotIsFresh: a snapshot shows the changes before its request, even if requests come faster than snapshots are
+// normally taken.
 func TestSnapshotIsFresh(t *testing.T) {
 	_, socket := kernel(t, "")
 	dev, err := client.Open(socket)

@@ -16,7 +16,7 @@ import (
 
 const scrapeRequest = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// sieges are clients that hold connections of the HTTP server.
+// sieges are ways in which a client can hold a connection of the HTTP server.
 var sieges = map[string]func(c net.Conn){
 	"silent": func(net.Conn) {},
 	"silent after a request": func(c net.Conn) {
@@ -39,8 +39,8 @@ var sieges = map[string]func(c net.Conn){
 	},
 }
 
-// TestWebUnderSiege: however a local user holds connections, from his own or another user's address, metrics can be
-// scraped within a monitor's timeout, and connections of others stay open.
+// TestWebUnderSiege: however a local user holds connections, metrics can be scraped within the timeout of a monitor,
+// and an open connection of another user stays open.
 func TestWebUnderSiege(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		for name, siege := range sieges {
@@ -109,7 +109,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestWebBounds: one client gets only a part of the connections, and all clients together get at most the limit.
+// TestWebBounds: one client gets only a part of the connections, all clients together at most webClients.
 func TestWebBounds(t *testing.T) {
 	owners := map[net.Conn]any{}
 	v := &connLimiter{ownerOf: func(c net.Conn) any { return owners[c] },

@@ -19,7 +19,8 @@ import (
 
 func init() { roles["wildcard"] = wildcardRole }
 
-// wildcardRole listens on an address and prints the result. It listens until the test ends.
+// wildcardRole listens on an address until it is killed, and prints "listening" or "refused". Its arguments: the
+// socket, the address.
 func wildcardRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {

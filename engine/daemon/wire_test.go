@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// wire has the frames that the kernel saw on a host's interface.
+// wire has the frames that the kernel saw on network interfaces.
 type wire struct {
 	t  *testing.T
 	fd int
@@ -29,7 +29,7 @@ type wire struct {
 // snapLength is the captured length of a frame, enough for any frame of the link.
 const snapLength = 4096
 
-// tap opens a packet socket on a host's interface, which sees frames of both directions.
+// tap returns a wire that captures the frames of both directions on a host's interface.
 func tap(t *testing.T, h *topo.Host) *wire {
 	t.Helper()
 	w := &wire{t: t}
@@ -37,7 +37,8 @@ func tap(t *testing.T, h *topo.Host) *wire {
 	return w
 }
 
-// listen adds the frames of an interface, or only the arriving ones.
+// listen starts to capture the frames of an interface, or with arriving only those that it receives. It returns the
+// packet socket.
 func (w *wire) listen(t *testing.T, ns *topo.Namespace, index int, arriving bool) (fd int) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
@@ -83,7 +84,7 @@ func (w *wire) listen(t *testing.T, ns *topo.Namespace, index int, arriving bool
 // flow is one direction of one connection.
 type flow struct{ from, to netip.AddrPort }
 
-// stream has the bytes of a flow, each once.
+// stream has the bytes of a flow, each once and in order.
 type stream struct {
 	first uint32 // sequence number of bytes[0]
 	data  []byte
@@ -102,7 +103,7 @@ func (s *stream) add(seq uint32, b []byte) {
 	}
 }
 
-// streams returns the streams that gopacket reassembles.
+// streams returns the byte streams of all TCP connections in the frames, which gopacket decodes.
 func (w *wire) streams() map[flow]*stream {
 	w.t.Helper()
 	streams := map[flow]*stream{}
@@ -135,7 +136,7 @@ func (w *wire) streams() map[flow]*stream {
 	return streams
 }
 
-// bytes returns the bytes of TCP payload to and from an address.
+// bytes returns the numbers of bytes of TCP payload to and from an address.
 func (w *wire) bytes(host netip.Addr) (in, out uint64) {
 	w.t.Helper()
 	for f, s := range w.streams() {
@@ -148,7 +149,7 @@ func (w *wire) bytes(host netip.Addr) (in, out uint64) {
 	return in, out
 }
 
-// payload returns how many of these bytes were payload of Sends, RDMA Writes and Read Responses.
+// payload returns how many of the bytes that bytes counts were payload of Sends, RDMA Writes and Read Responses.
 func (w *wire) payload(host netip.Addr) (in, out uint64) {
 	w.t.Helper()
 	stats, err := unix.GetsockoptTpacketStats(w.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
@@ -193,7 +194,7 @@ func payloadOf(b []byte) (n uint64) {
 	return n
 }
 
-// kernelOn returns a device on kernel sockets of a host.
+// kernelOn returns a device on the kernel sockets of a host.
 func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{

@@ -31,8 +31,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// workerThreads is a log handler that finds the threads of workers, by the lines that workers log. A worker on kernel
-// sockets is a goroutine, which it locks to its thread.
+// workerThreads is a log handler that finds the threads of workers: workers log, and the handler runs on the thread
+// that logs. A worker on kernel sockets is a goroutine, so the handler locks it to its thread.
 type workerThreads struct {
 	slog.Handler
 	all *sync.Map // set of thread IDs
@@ -55,7 +55,7 @@ func (w workerThreads) Handle(_ context.Context, r slog.Record) error {
 
 // The system calls of workers, as strace prints them. SECURITY.md lists them with the parties that can make each slow.
 var (
-	// Of the Go runtime, and of the notifier, which writes an eventfd.
+	// runtimeCalls are those of the Go runtime, and of the notifier, which writes an eventfd.
 	runtimeCalls = []string{
 		`futex\(0x[0-9a-f]+, FUTEX_(WAKE|WAIT)_PRIVATE, `, `(nanosleep|restart_syscall)\(`, `sched_yield\(`,
 		`rt_sig(return|procmask)\(`, `--- SIGURG `, `tgkill\(`, `getpid\(`,
@@ -65,7 +65,7 @@ var (
 	}
 	xdpCalls = []string{
 		`sendto\(\d+<socket:\[\d+\]>, NULL, 0, MSG_DONTWAIT, NULL, 0\)`,
-		`sendto\(\d+<socket:\[\d+\]>, ".*"(\.\.\.)?, \d+, MSG_DONTWAIT, NULL, 0\)`, // a block
+		`sendto\(\d+<socket:\[\d+\]>, ".*"(\.\.\.)?, \d+, MSG_DONTWAIT, NULL, 0\)`, // a block of segments
 		`recvfrom\(\d+<socket:\[\d+\]>, NULL, 0, MSG_DONTWAIT, NULL, NULL\)`,
 		`bpf\(BPF_PROG_TEST_RUN, `, `bpf\(BPF_MAP_(UPDATE|DELETE|LOOKUP)_ELEM, `,
 		`ppoll\(\[\{fd=\d+<socket:\[\d+\]>`, `read\(\d+<anon_inode:\[eventfd\]>, `,
@@ -78,8 +78,8 @@ var (
 	}
 )
 
-// TestSystemCallsOfWorkers: under a mixed load a worker makes no system call that is not listed here, and none on an
-// object of a program.
+// TestSystemCallsOfWorkers: under a mixed load a worker makes only the system calls that are listed here, none of them
+// on an object of a program.
 func TestSystemCallsOfWorkers(t *testing.T) {
 	if _, err := exec.LookPath("strace"); err != nil {
 		t.Fatalf("%v (make setup installs strace)", err)
@@ -131,7 +131,7 @@ func testWorkerCalls(t *testing.T, net *topo.Net, text string, at netip.Addr,
 			t.Error(err)
 		}
 	}
-	work(1, 4) // the workers log
+	work(1, 4) // so that each worker logs
 	sleeper := newSleeper(t, socket, farListener(t, far, net))
 	var end []func() []string
 	threads.Range(func(tid, _ any) bool {
@@ -158,7 +158,7 @@ func testWorkerCalls(t *testing.T, net *topo.Net, text string, at netip.Addr,
 	}
 }
 
-// trace starts strace for a thread of this process. end returns the lines of its system calls.
+// trace starts strace for a thread of this process. end stops it and returns the lines of the system calls.
 func trace(t *testing.T, tid int) (end func() []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calls")
@@ -218,7 +218,7 @@ func newSleeper(t *testing.T, socket string, at netip.AddrPort) sleeper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.put(&rdmap.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, RemoteSTag: 1}) // without data
+	s.put(&rdmap.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, RemoteSTag: 1}) // a Write without data
 	return sleeper{s}
 }
 
