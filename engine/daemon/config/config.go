@@ -26,7 +26,7 @@ type Config struct {
 	Export    []Export    `toml:"export"`
 }
 
-// Daemon configures the process.
+// Daemon is the table [daemon]: the sockets, the log, the shutdown and the rights of the process.
 type Daemon struct {
 	Socket       string   `toml:"socket"`
 	SocketGroup  string   `toml:"socket_group"`
@@ -207,7 +207,7 @@ type Export struct {
 // isFile reports whether an export needs exclusive use of a file.
 func (e *Export) isFile() bool { return e.Serve != ServeDirectory && e.Memory == MemoryFile }
 
-// Values of keys.
+// Values of the keys of [[interface]] and [[export]].
 const (
 	TransportXDP    = "xdp"
 	TransportKernel = "kernel"
@@ -243,7 +243,7 @@ func (l *Loaded) HolderLimits(h budget.Holder) Limits {
 	return l.LimitsOf(h.UID)
 }
 
-// limits returns the [limits] with the keys of the [[user]] tables that match.
+// limits returns the values of [limits], overridden by the [[user]] tables that match.
 func (l *Loaded) limits(match func(*User) bool) Limits {
 	v := l.Limits
 	for i := range l.User {
@@ -288,7 +288,7 @@ func override(table, given any) {
 	}
 }
 
-// PeerOf returns the entry with the longest prefix that contains a, or nil.
+// PeerOf returns the [[peer]] table with the longest prefix that contains a, or nil.
 func (c *Config) PeerOf(a netip.Addr) *Peer {
 	var best *Peer
 	a = budget.Bare(a)
