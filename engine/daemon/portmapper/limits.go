@@ -14,7 +14,7 @@ const (
 	maxSilent = 4096
 	// silence is how long a silent peer is not asked again, because each connection to it would wait for the timeout.
 	silence = time.Minute
-	// errorPause keeps a failing socket from spinning.
+	// errorPause is the pause after a read that failed, because the next read might fail at once, too.
 	errorPause = time.Second
 )
 
