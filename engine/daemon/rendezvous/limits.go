@@ -4,8 +4,8 @@ import "time"
 
 // Limits, each with the attack or exhaustion that it prevents.
 const (
-	// HoldTime is how long a peer's request waits for its queue pair to reach RTR. Requests without a match are refused
-	// after the same time, so that the delay reveals nothing to an attacker who guesses QPNs.
+	// HoldTime is how long a peer's request waits for the queue pair that it names to reach RTR. Requests without a
+	// match are refused after the same time, so that the delay reveals nothing to an attacker who guesses QPNs.
 	HoldTime = time.Second
 	// MaxHeld bounds the waiting requests, MaxHeldOfPeer those of one address. Each is a connection in MPA start-up. So
 	// an attacker who sends requests for unknown QPNs cannot lock out other peers.
@@ -17,7 +17,8 @@ const (
 	// MaxResting bounds the resting numbers: a program that keeps creating and destroying queue pairs would otherwise
 	// exhaust memory or numbers. Beyond it, the number that has rested longest is reused.
 	MaxResting = 1 << 18
-	// Backlog is the number of connections in start-up from one address that the daemon has not handled yet.
+	// Backlog is the maximum number of connection requests to one local address that wait until the daemon accepts
+	// them.
 	Backlog = 1024
 	// FirstPause and LongestPause bound the pause between attempts to reach a peer whose queue pair is not in RTR. The
 	// pause doubles, so a peer that never reaches RTR costs one connection per LongestPause.
