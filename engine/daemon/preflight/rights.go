@@ -69,7 +69,7 @@ func (u User) do(f func() error) error {
 	return <-result
 }
 
-// may checks access(2) to a path.
+// may returns an error if the user lacks the access mode to a path, as access(2) checks it.
 func (u User) may(path string, mode uint32) error {
 	return u.do(func() error {
 		err := unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
@@ -145,7 +145,8 @@ func (u User) checkFile(e *config.Export) error {
 	return u.checkUnit(e.Path, true)
 }
 
-// checkUnit checks whether the unit hides a path from the daemon or denies writes there.
+// checkUnit returns an error if the unit hides a path from the daemon, or if write is set and the unit denies writes
+// there.
 func (u User) checkUnit(path string, write bool) error {
 	if u.name != UnitUser || within(path, stateDirectory) {
 		return nil
