@@ -62,7 +62,8 @@ func transferOf(op verbs.WROp, e *verbstest.End, peer verbs.RemoteMR, n int) ver
 		RemoteTO: peer.Base}
 }
 
-// The bytes that each well-behaved connection of the test transfers by RDMA Write and by RDMA Read.
+// writes and reads are the numbers of bytes that each well-behaved connection of the test transfers by RDMA Write and
+// by RDMA Read, puts is the length of the stored file.
 const (
 	writes = 30_011
 	reads  = 20_007

@@ -55,8 +55,8 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails: one of two devices fails, then the other. The programs and exports of a failed device end with the
-// reason; others continue. The daemon ends only when it has no device left.
+// TestDeviceFails: a device fails, beside a working one or as the only one. The programs and exports of the failed
+// device end with the reason, others continue. The daemon ends only if it has no device left.
 func TestDeviceFails(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -66,7 +66,7 @@ dscp = 12
 `
 
 // TestDSCP connects a daemon on AF_XDP and a device on kernel sockets in every way, and looks at the packets of both
-// ends: each has the class that its program, export, user or device has, from the SYN to the RST.
+// ends: each has the DSCP of its program, export, user or device, from the SYN to the RST.
 //
 //req:rfc9293-MUST-48 rfc9293-SHLD-21
 func TestDSCP(t *testing.T) {
@@ -102,7 +102,7 @@ func TestDSCP(t *testing.T) {
 		}
 		for _, c := range []struct {
 			name           string
-			dials, listens verbs.Device // nil: the export
+			dials, listens verbs.Device // listens is nil: the export listens
 			dial           verbs.DialConfig
 			listen         verbs.ListenConfig
 			later          int // argument of SetDSCP after the first transfer; 0: no call

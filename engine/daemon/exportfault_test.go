@@ -61,7 +61,7 @@ size = 65536
 	}
 }
 
-// cutOften truncates the file of the export repeatedly.
+// cutOften truncates the file of the export repeatedly. Each time the export must fail, and work again after a reload.
 func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int,
 	memory netip.AddrPort) {
 	state := func() (s control.ExportState) {
@@ -100,7 +100,7 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int,
 	}
 }
 
-// terminated reports whether a connection ended with the Terminate for an invalidated region.
+// terminated reports whether a connection ended with one of the Terminates that a lost region causes.
 func terminated(err error) bool {
 	return errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) ||
 		errors.Is(err, rdmap.CauseProtSTag.Errorf("")) || errors.Is(err, ddp.CauseSTag.Errorf(""))

@@ -299,7 +299,7 @@ func TestRingHoles(t *testing.T) {
 				rq.Publish()
 			}
 			switch what {
-			case "completion queue": // the receive is flushed into a hole
+			case "completion queue": // the completion of the flushed receive falls into a hole
 				peer, err := sockets.Open(sockets.Config{})
 				if err != nil {
 					t.Fatal(err)

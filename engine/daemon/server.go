@@ -70,8 +70,8 @@ type owner struct {
 // programsOwner returns the owner of the control socket for programs.
 func programsOwner(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
 
-// operatorOwner is the owner of the operator socket: root can connect whatever the mode, and the daemon need not be
-// root to create it.
+// operatorOwner lets only root and the user of the daemon connect to the operator socket. Root may connect whatever the
+// mode, so the socket can belong to the user of the daemon.
 var operatorOwner = owner{mode: 0o600}
 
 // unixListener is a listener that removes its socket from the file system when it is closed.

@@ -86,9 +86,9 @@ type flow struct{ from, to netip.AddrPort }
 
 // stream has the bytes of a flow, each once and in order.
 type stream struct {
-	first uint32 // sequence number of bytes[0]
+	first uint32 // sequence number of data[0]
 	data  []byte
-	ahead map[uint32][]byte // segments after a gap
+	ahead map[uint32][]byte // segments after a gap, by sequence number
 }
 
 func (s *stream) add(seq uint32, b []byte) {
@@ -168,8 +168,8 @@ func (w *wire) payload(host netip.Addr) (in, out uint64) {
 
 // payloadOf parses a stream without markers by RFC 5044: a start-up frame (7.1.1), whose last two bytes are the length
 // of its private data, then FPDUs (4.3). An FPDU has a length of two bytes, the ULPDU, zeros up to a multiple of four,
-// and four bytes of CRC. Headers have 14 bytes in tagged segments and 18 in others (RFC 5041, 4.1). The second byte has
-// the RDMAP opcode; Read Requests and Terminates carry no payload (RFC 5040, 4.2).
+// and four bytes of CRC. Headers have 14 bytes in tagged segments and 18 in others (RFC 5041, 4.1). The second byte of
+// a header has the RDMAP opcode; Read Requests and Terminates carry no payload (RFC 5040, 4.2).
 func payloadOf(b []byte) (n uint64) {
 	const startup, tagged, request, terminate = 20, 0x80, 1, 7
 	if len(b) < startup {
