@@ -19,7 +19,7 @@ func TestLateConfirmation(t *testing.T) {
 	c.start(time.Minute, func(time.Duration) <-chan time.Time { return due })
 	due <- time.Time{}
 	if err := c.waitForDeadline(t.Context()); !errors.Is(err, ErrUnconfirmed) {
-		t.Errorf("watch: %v", err)
+		t.Error(err)
 	}
 	if _, err := c.confirm(); !errors.Is(err, verbs.ErrClosed) ||
 		!strings.Contains(err.Error(), "too late: not confirmed within 1m0s") {

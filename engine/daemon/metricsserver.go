@@ -64,6 +64,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	stopping := d.stopping
 	d.mu.Unlock()
 	if stopping {
+		s.pages.Close()
 		return ln.Close()
 	}
 	go func() {

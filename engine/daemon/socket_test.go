@@ -39,7 +39,7 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	}
 	if err := setOwner(socket, c); err == nil ||
 		!strings.Contains(err.Error(), "another user can create files there") {
-		t.Errorf("handOver: %v", err)
+		t.Errorf("a socket in a directory of another user: %v", err)
 	}
 	if st, err := os.Stat(victim); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the other file has mode %v, %v", st.Mode(), err)
