@@ -20,7 +20,7 @@ type daemonConn struct {
 	socket       string
 	replyTimeout time.Duration
 	dev          *client.Device
-	opening      chan opened // result of a pending attempt: the daemon accepted the connection but has not replied
+	opening      chan opened // receives the result of connecting, which may outlive a call of ask; nil: not connecting
 }
 
 type opened struct {
@@ -28,13 +28,13 @@ type opened struct {
 	err error
 }
 
-// tenants describes the sockets of a daemon for containers.
+// tenants describes the control sockets that a daemon has for containers: their number and their directory.
 type tenants struct {
 	count     int
 	directory string
 }
 
-// follow polls the daemon until ctx is done.
+// follow polls the daemon until ctx is done, and stores each reply or error with set.
 func (p *plugin) follow(ctx context.Context) {
 	v := daemonConn{socket: p.cfg.socket, replyTimeout: p.cfg.replyTimeout}
 	defer v.close()
@@ -47,7 +47,8 @@ func (p *plugin) follow(ctx context.Context) {
 	}
 }
 
-// ask queries the tenants of the daemon.
+// ask queries the tenants of the daemon, and connects first if there is no connection. It fails with errNone if the
+// daemon has no tenants, and with errSilent if it does not reply in time.
 func (v *daemonConn) ask(ctx context.Context) (t tenants, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, v.replyTimeout, errSilent)
 	defer cancel()

@@ -61,7 +61,7 @@ func (p *plugin) serveKubelet(ctx context.Context, registered func()) error {
 	v1beta1.RegisterDevicePluginServer(srv, p)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
-	defer srv.Stop() // ends the kubelet's watch
+	defer srv.Stop() // ends the kubelet's ListAndWatch call
 	if err := p.announce(ctx, theirs); err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ type kubelet struct {
 	end   context.CancelFunc
 }
 
-// startKubelet starts a kubelet. It removes all sockets of its directory, as the real kubelet does.
+// startKubelet starts an imitated kubelet on the directory dir. It removes all sockets of its directory, as the real
+// kubelet does.
 func startKubelet(t *testing.T, dir string) *kubelet {
 	t.Helper()
 	old, _ := filepath.Glob(filepath.Join(dir, "*.sock"))
@@ -61,7 +62,7 @@ func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1be
 	return &v1beta1.Empty{}, nil
 }
 
-// plugin waits for the registration of the plugin and starts to watch it.
+// plugin waits until the plugin registers, connects to it, and starts to watch its devices.
 func (k *kubelet) plugin() {
 	k.t.Helper()
 	var r *v1beta1.RegisterRequest
@@ -102,7 +103,7 @@ func (k *kubelet) plugin() {
 	}()
 }
 
-// until waits for a list of n devices with a health.
+// until waits until the plugin lists exactly n devices, all of the given health.
 func (k *kubelet) until(n int, health string) {
 	k.t.Helper()
 	enough := time.After(long)
@@ -126,7 +127,7 @@ func (k *kubelet) until(n int, health string) {
 	}
 }
 
-// allocate requests devices for containers.
+// allocate requests devices for containers, each of which has a list of device IDs.
 func (k *kubelet) allocate(containers ...[]string) (*v1beta1.AllocateResponse, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()

@@ -15,7 +15,8 @@ import (
 	"xwarp/engine/plain"
 )
 
-// resource is the name that containers request. socketVariable is set to the path of the socket.
+// resource is the name of the resource that containers request. socketVariable is the environment variable in which a
+// container gets the path of its control socket.
 const (
 	resource       = "xwarp.io/socket"
 	socketVariable = "XWARP_SOCKET"
@@ -43,7 +44,8 @@ func (p *plugin) serveLoop(ctx context.Context) {
 	w.Wait()
 }
 
-// set stores the reply of the daemon, or the reason why there is none.
+// set stores the reply of the daemon, or the reason why there is none. In that case the devices of the last reply stay
+// listed, as unhealthy.
 func (p *plugin) set(now tenants, illness error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,8 +102,9 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndW
 	}
 }
 
-// Allocate mounts the directory of the tenant's socket into a container, because a restarted daemon creates a new
-// socket in it. The mount is read-only: a program can connect to the socket, but not replace it.
+// Allocate returns, for each container, a mount of the directory of its tenant's socket. The directory is mounted
+// instead of the socket, because a restarted daemon creates a new socket in it. The mount is read-only: a program can
+// connect to the socket, but not replace it.
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse,
 	error) {
 	p.mu.Lock()

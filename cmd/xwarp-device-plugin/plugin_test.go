@@ -29,7 +29,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// regions is the limit of memory regions of a tenant.
+// regions is the maximum number of memory regions of a tenant.
 const regions = 3
 
 // node is a host with directories for the sockets of the daemon and the kubelet.
@@ -95,7 +95,7 @@ func (n *node) plugin(socket string) {
 // Unprivileged containers get a socket each and can use it. Restarts of the daemon and of the kubelet are handled.
 func TestPlugin(t *testing.T) {
 	n := newNode(t)
-	n.plugin(n.socket) // before the kubelet and the daemon
+	n.plugin(n.socket) // starts before the kubelet and the daemon
 	k := startKubelet(t, n.kubelet)
 	k.plugin()
 	k.until(0, v1beta1.Unhealthy)
@@ -140,15 +140,15 @@ func TestPlugin(t *testing.T) {
 	k = startKubelet(t, n.kubelet)
 	k.plugin()
 	k.until(7, v1beta1.Healthy)
-	if err := os.Remove(filepath.Join(n.kubelet, endpoint)); err != nil { // as a kubelet does that restarts unnoticed
+	if err := os.Remove(filepath.Join(n.kubelet, endpoint)); err != nil { // as a kubelet that restarts between polls
 		t.Fatal(err)
 	}
 	k.plugin()
 	k.until(7, v1beta1.Healthy)
 }
 
-// containers uses up the quota of a first container, as two users; a second one, with the same user, must have its own
-// quota and not see the objects of the first.
+// containers runs two users in the first container, which together use up its quota. A program in the second container,
+// with the user of one of them, must have its own quota and must not see the objects of the first container.
 func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) {
 	t.Helper()
 	var held []*client.Device
@@ -163,7 +163,7 @@ func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) 
 			return err
 		}
 		held = append(held, d)
-		// It is visible only because the containers of this test have the host's files.
+		// The path exists in this container only because the test's containers share the files of the host.
 		other := control.TenantPath(n.tenants, "tenant-4")
 		if _, err := client.Open(other); !errors.Is(err, unix.EACCES) {
 			return fmt.Errorf("the socket of another tenant: %w", err)
@@ -200,7 +200,7 @@ func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) 
 	})
 }
 
-// register registers count regions with the daemon.
+// register registers count memory regions with the daemon.
 func register(d *client.Device, count int) error {
 	pd, err := d.AllocPD()
 	if err != nil {
@@ -218,7 +218,7 @@ func register(d *client.Device, count int) error {
 	return nil
 }
 
-// full checks that a request failed with an error that names the tenant's quota.
+// full returns an error unless err says that the quota of the tenant is used up.
 func full(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "tenant-0 has 3 of at most 3 mrs") ||
 		!strings.Contains(err.Error(), `named "tenants"`) {
@@ -283,7 +283,7 @@ func TestSilentDaemon(t *testing.T) {
 	refuses(t, n, "does not respond")
 }
 
-// refuses waits until Allocate fails with a reason.
+// refuses waits until Allocate fails with an error that contains why, and checks that no device was listed as healthy.
 func refuses(t *testing.T, n *node, why string) {
 	t.Helper()
 	k := startKubelet(t, n.kubelet)
