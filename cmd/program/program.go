@@ -36,7 +36,7 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// IsTerminal reports whether a stream is a terminal.
+// IsTerminal reports whether a stream is a terminal. It asks the wrapped writer if the stream has a method Unwrap.
 func IsTerminal(stream any) bool {
 	if w, ok := stream.(interface{ Unwrap() io.Writer }); ok {
 		stream = w.Unwrap()
