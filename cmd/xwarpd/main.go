@@ -1,5 +1,5 @@
-// Command xwarpd is the daemon. It serves iWARP on network interfaces: exported memory to peers, and devices to
-// programs on this host.
+// Command xwarpd is the daemon. It serves iWARP on network interfaces: exported memory and directories to peers, and
+// devices to programs on this host.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 // hangUp is the signal that reloads the configuration.
 const hangUp = syscall.SIGHUP
 
-// Exit statuses. systemd does not restart the daemon after exitConfig and exitUnconfirmed.
+// Exit statuses. systemd does not restart the daemon after exitUsage, exitUnconfirmed and exitConfig.
 const (
 	exitOK          = program.ExitOK
 	exitFailed      = program.ExitFailed
 	exitUsage       = program.ExitUsage
 	exitRestart     = 69 // EX_UNAVAILABLE: opening a device needs a new process
-	exitUnconfirmed = 75 // EX_TEMPFAIL of sysexits.h
+	exitUnconfirmed = 75 // EX_TEMPFAIL: the operator did not confirm in time that the host is reachable
 	exitConfig      = program.ExitConfig
 )
 

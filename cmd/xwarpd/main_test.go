@@ -107,7 +107,7 @@ func TestService(t *testing.T) {
 	reload(text + nic + "[[peer]]\nprefix = \"192.0.2.0/24\"\nallow = false\n")
 	reload(text + nic + "[exports]\n")
 	reload(text + nic + "[[export]]\nname = \"far\"\nlisten = \"192.0.2.1:7174\"\nsize = \"1MiB\"\n")
-	var second output // xwarpd started again by hand; its export fails, too
+	var second output // a second xwarpd, started by hand; its export would fail, too
 	if got := run(ctx, []string{"--config", file}, &second, &second); got != exitFailed {
 		t.Errorf("a second daemon: exit status %d", got)
 	}

@@ -45,7 +45,7 @@ func serverAddress(text string) netip.Addr {
 func parent(dir string) int {
 	b, _ := os.ReadFile(filepath.Join(dir, "stat"))
 	text := string(b)
-	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name before it may contain anything
+	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the program name in (...) may contain anything
 	if len(words) < 2 {
 		return 0
 	}

@@ -47,7 +47,7 @@ type soak struct {
 	kills, flaps, reloads int
 }
 
-// soakProgram is restarted after each kill.
+// soakProgram is a program that the soak kills from time to time and restarts.
 type soakProgram struct {
 	name  string
 	role  string
@@ -56,12 +56,12 @@ type soakProgram struct {
 	do    func(func() error) error
 	args  func(life string) []string
 	p     *process
-	ends  chan error // receives the end of the current incarnation
+	ends  chan error // receives the exit of the current incarnation
 
 	mu        sync.Mutex
 	killed    bool
 	byteCount int
-	progress  map[string]time.Time // of each task
+	progress  map[string]time.Time // time of the last progress of each task
 	longest   time.Duration        // longest time without progress
 }
 
@@ -75,8 +75,8 @@ const (
 	fpduTimeout  = 20 * time.Second
 )
 
-// TestSoak runs xwarpd for the time of -soak under events that a host sees in months. Every byte is compared. At the
-// end no quantity of the daemon has grown, and no object is left.
+// TestSoak runs xwarpd for the time of -soak, under the kills, reloads, link flaps and packet loss that a host sees in
+// months. Every byte is compared. At the end no quantity of the daemon has grown, and no object is left.
 func TestSoak(t *testing.T) {
 	needs.Long(t)
 	needs.XSK(t)
@@ -108,7 +108,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// must fails the soak if its set-up fails.
+// must ends the soak at once if err is not nil.
 func (s *soak) must(err error) {
 	s.Helper()
 	if err != nil {
@@ -184,7 +184,8 @@ func (s *soak) operator() (dev *client.Device) {
 	return nil
 }
 
-// configure writes configuration n of those that reloads switch between.
+// configure writes the configuration file for reload n. Consecutive ones differ in MPA markers, in a limit, and some in
+// an export.
 func (s *soak) configure(n int) {
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\nconfirm = \"0s\"\n"+
 		"log_level = \"warn\"\n[[interface]]\nname = \"eth0\"\n[mpa]\nmarkers = %v\n"+
@@ -198,7 +199,8 @@ func (s *soak) configure(n int) {
 	s.must(os.WriteFile(s.file, []byte(text), 0o600))
 }
 
-// disturb causes an event from time to time, n seconds after the start.
+// disturb causes the events that are due n seconds after the start: another weather, a reload, a link flap or a kill.
+// Then it checks that all programs make progress.
 func (s *soak) disturb(n int) {
 	if n%4 == 1 {
 		for _, d := range []relay.Direction{relay.AToB, relay.BToA} {
@@ -319,8 +321,8 @@ func (p *soakProgram) check(s *soak) {
 	}
 }
 
-// stuck logs data about a stalled program: it kills the program, the far host and the daemon so that they print their
-// stacks.
+// stuck logs the daemon's queue pairs and the TCP sockets of both hosts. Then it sends SIGQUIT to the stalled program,
+// the far host and the daemon, so that they print their goroutine stacks and exit.
 func (s *soak) stuck(p *soakProgram) {
 	now, err := s.watched[0].daemon.Snapshot(s.Context())
 	s.Logf("xwarpd: %v", err)

@@ -27,7 +27,7 @@ func isWrong(err error) bool {
 	return errors.As(err, new(*wrongError)) || errors.Is(err, client.ErrDaemonGone)
 }
 
-// same compares data with the expected data.
+// same returns a wrongError if the data got differs from the expected data.
 func same(what string, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -161,7 +161,7 @@ func exchange(dev verbs.Device, at netip.AddrPort, did func(byteCount int)) erro
 	}
 }
 
-// do is verbstest's Do with the patience of the soak.
+// do is End.Do with the timeout patience.
 func do(e *verbstest.End, wr verbs.SendWR) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -195,7 +195,7 @@ func sendBack(e *verbstest.End) (int, error) {
 		message)}}); err != nil {
 		return 0, err
 	}
-	if _, err := e.QP.Info(); err != nil { // after this call, a daemon has the receive
+	if _, err := e.QP.Info(); err != nil { // once this call returns, the daemon has the receive
 		return 0, err
 	}
 	if err := e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend, Flags: verbs.Signaled,
@@ -318,7 +318,8 @@ func (p *copier) storeAndFetch(c *transfer.Client) (int, error) {
 	return len(content) + got.Len(), p.check(got.Bytes(), content)
 }
 
-// check accepts the content of the last store, or of an interrupted one if it is complete.
+// check accepts want, the content of the last store. It also accepts the complete content of an earlier store, if a
+// kill or a failed store explains it.
 func (p *copier) check(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

@@ -28,7 +28,7 @@ import (
 )
 
 // roleEnv is the environment variable that makes the test binary run another role. The arguments of the role are in
-// argsEnv. The length of an argument stands for a number.
+// argsEnv. A number is passed as an argument of that length.
 const (
 	roleEnv = "XWARP_TEST_ROLE"
 	argsEnv = "XWARP_TEST_ARGS"
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
-		os.Exit(3) // the test is gone
+		os.Exit(3) // the test ended
 	}()
 	if err := role(strings.Split(os.Getenv(argsEnv), "\n")); err != nil {
 		fmt.Println("error", err)
@@ -59,7 +59,7 @@ type process struct {
 	out *bufio.Scanner
 }
 
-// begin starts a role in the network namespace of do, as a user.
+// begin starts a role in the network namespace in which do calls its argument, as the user uid.
 func begin(do func(func() error) error, exe string, uid uint32, log io.Writer, role string,
 	args ...string) (*process, error) {
 	p := &process{Cmd: exec.Command(exe)}
@@ -69,7 +69,7 @@ func begin(do func(func() error) error, exe string, uid uint32, log io.Writer, r
 		p.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
 	}
 	p.Stderr = log
-	if _, err := p.StdinPipe(); err != nil { // the pipe ends with the test, and ends the process
+	if _, err := p.StdinPipe(); err != nil { // the pipe closes when the test ends; then the process exits
 		return nil, err
 	}
 	out, err := p.StdoutPipe()
@@ -197,7 +197,7 @@ func farRole(args []string) error {
 	select {}
 }
 
-// tasks run concurrently in a program and report their progress once a second.
+// tasks counts the operations of the concurrent tasks of a program. tell prints the counts once a second.
 type tasks struct {
 	mu  sync.Mutex
 	did map[string][2]int // operations and bytes
@@ -214,7 +214,8 @@ func (k *tasks) add(task string, byteCount int) {
 	k.did[task] = [2]int{d[0] + 1, d[1] + byteCount}
 }
 
-// run repeats round forever. Each round has its own connection; errors are reported to the test.
+// run repeats round forever. Each round has its own connection; run prints its error for the test. It exits the program
+// after an error that ends the soak (isWrong).
 func (k *tasks) run(task string, round func(did func(byteCount int)) error) {
 	for {
 		err := round(func(byteCount int) { k.add(task, byteCount); time.Sleep(breath) })

@@ -19,7 +19,7 @@ import (
 type quantity struct {
 	name     string
 	relative float64 // allowed growth from the median of the second quarter to that of the last, as a fraction
-	absolute float64 // allowed growth beyond that
+	absolute float64 // allowed growth in addition, in the unit of the quantity
 }
 
 // The allowances cover differences by chance: a garbage collection, another session or connection.
@@ -92,7 +92,8 @@ func (w *watched) String() string {
 // enough is the number of samples needed to judge growth.
 const enough = 40
 
-// growth returns the quantities that grew: it compares the medians of the second and the last quarter.
+// growth compares the medians of the second and the last quarter of the samples, and returns a text for each quantity
+// that grew. It returns none if there are too few samples.
 func (w *watched) growth() (grown []string) {
 	if len(w.samples) < enough {
 		return nil
@@ -145,7 +146,7 @@ func (w *watched) sessions() (int, error) {
 	return len(s.Sessions), err
 }
 
-// nothingLeft waits until the daemon has no objects of its programs.
+// nothingLeft waits until the daemon has no objects of its programs. The test fails if some remain after a minute.
 func (s *soak) nothingLeft() {
 	s.Helper()
 	operator := s.watched[0].daemon
