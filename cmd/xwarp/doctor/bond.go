@@ -31,7 +31,7 @@ var bondCheck = check{
 	},
 }
 
-// members checks the members of a bond. query is ring.QueryDriver.
+// members checks the members of a bond. query is ring.QueryDriver, except in tests.
 func members(name string, s *bond.State, query func(ifindex int) (ring.Driver, error)) finding {
 	if why := bond.CheckMode(s.Mode); why != nil {
 		return warn("%s uses generic XDP: %v", name, why).

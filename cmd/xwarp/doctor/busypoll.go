@@ -48,7 +48,7 @@ var busyPollCheck = check{
 	},
 }
 
-// napiSetting prefixes the keys of settings for NAPI instances. The ID follows.
+// napiSetting begins the keys of settings of NAPI instances. The ID of the instance follows.
 const napiSetting = "napi "
 
 func lookForDeferral(e *env) finding {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed are the required capabilities.
+// needed are the required capabilities, each with the reason.
 var needed = []struct {
 	name string
 	bit  int
 }{
-	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN}, // attaching
+	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN}, // attaching XDP programs
 	{"CAP_NET_RAW", unix.CAP_NET_RAW},     // AF_XDP sockets
-	{"CAP_BPF", unix.CAP_BPF},             // loading
+	{"CAP_BPF", unix.CAP_BPF},             // loading XDP programs
 	{"CAP_PERFMON", unix.CAP_PERFMON},     // packet pointers with a variable offset
 }
 
@@ -31,7 +31,7 @@ var capabilityCheck = check{
 	},
 }
 
-// capabilities checks a set. CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON.
+// capabilities checks a set of capabilities, given as bits. CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON.
 func capabilities(have uint64) finding {
 	if have&(1<<unix.CAP_SYS_ADMIN) != 0 {
 		have |= 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON

@@ -41,7 +41,7 @@ var channelCheck = check{
 	put: putNumber(ethtool.SetQueues),
 }
 
-// receiveQueues returns the number of receive queues.
+// receiveQueues returns the number of receive queues of the interface.
 func (e *env) receiveQueues() int {
 	return ethtool.ReceiveQueues(e.nic.Attrs().Index, e.name(), bpf.DefaultMaxQueues)
 }

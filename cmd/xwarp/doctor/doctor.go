@@ -50,7 +50,7 @@ type Options struct {
 	Ports     []uint16 // TCP ports that xwarp listens on
 	HugePages bool     // check for 2 MiB pages for frames
 	Measure   bool     // send frames for two seconds to find the fastest transmit mode
-	Steer     string   // steer connections of Ports to Queues: SteerListen and so on; empty: no
+	Steer     string   // check that connections of Ports arrive on Queues: SteerListen and so on; empty: do not check
 
 	Config string // configuration of the daemon, for IPsec; empty: [config.DefaultPath], if it exists
 
@@ -62,8 +62,8 @@ type Options struct {
 // env is the state of the host for the checks.
 type env struct {
 	opt   Options
-	nic   netlink.Link // with the sockets: the interface, or the network card of a VLAN; nil without an interface
-	top   netlink.Link // the interface
+	nic   netlink.Link // interface that has the sockets: top, or the parent of a VLAN; nil without an interface
+	top   netlink.Link // Options.Interface
 	alone error        // why a VLAN does not use the sockets of its parent; otherwise nil
 	trial trial        // result of attaching and binding
 
@@ -85,20 +85,20 @@ func found(s Status, format string, args ...any) finding {
 	return finding{status: s, what: fmt.Sprintf(format, args...)}
 }
 
-// advise adds a remedy.
+// advise returns f with a remedy.
 func (f finding) advise(format string, args ...any) finding {
 	f.remedy = fmt.Sprintf(format, args...)
 	return f
 }
 
-// check is one check. Without want it only reports.
+// check is one check of the host. Without want it has no fix.
 type check struct {
 	name, why string
 	nic       bool // needs an interface
 	look      func(*env) finding
-	want      func(*env) (settings, error) // settings that --fix puts
-	get       func(e *env, key string) (string, error)
-	put       func(e *env, key, value string) error
+	want      func(*env) (settings, error)             // new values of the settings, for --fix
+	get       func(e *env, key string) (string, error) // reads a setting
+	put       func(e *env, key, value string) error    // changes a setting
 }
 
 // settings are values by key.
@@ -115,7 +115,7 @@ var checks = []*check{
 	&busyPollCheck, &numaCheck, &portCheck,
 }
 
-// Look runs the checks.
+// Look runs the checks. It changes no setting.
 func Look(o Options) ([]Line, error) {
 	return run(o, (*check).line)
 }
@@ -137,7 +137,7 @@ func Fix(o Options, state string) ([]Line, error) {
 	})
 }
 
-// run returns a line for each selected check that applies.
+// run calls line for each selected check that applies to the host, and returns the results.
 func run(o Options, line func(*check, *env) Line) (lines []Line, err error) {
 	named := func(c *check) bool { return o.Only == "" || o.Only == c.name }
 	if !slices.ContainsFunc(checks, named) {
@@ -186,7 +186,7 @@ func (c *check) line(e *env) Line {
 		Fix: c.want != nil}
 }
 
-// putAll puts settings: those of a fix, or those from before it.
+// putAll applies settings: the new ones of a fix, or the old ones to undo it.
 func (c *check) putAll(e *env, s settings) (err error) {
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		err = errors.Join(err, c.put(e, key, s[key]))

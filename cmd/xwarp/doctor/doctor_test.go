@@ -23,7 +23,7 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// world creates two hosts and calls f on the first.
+// world creates two hosts and calls f in the network namespace of the first.
 func world(t *testing.T, o topo.Options, f func(w *topo.Net) error) {
 	t.Helper()
 	needs.XSK(t)
@@ -183,7 +183,7 @@ func TestMerging(t *testing.T) {
 	})
 }
 
-// Some queues are not served.
+// TestChannels: queues that are not served get a warning, and Fix reduces the number of queues.
 func TestChannels(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{Queues: 2, OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
@@ -282,7 +282,7 @@ func TestInterface(t *testing.T) {
 	})
 }
 
-// A port in use, an ephemeral port, and the reservation that fixes the latter.
+// TestPorts checks a port in use, an ephemeral port, and the reservation that fixes the latter.
 func TestPorts(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(*topo.Net) error {

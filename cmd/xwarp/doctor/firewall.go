@@ -40,9 +40,9 @@ var firewallCheck = check{
 const (
 	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 
-	hookPrerouting = 0 // netdev: ingress
+	hookPrerouting = 0 // in the family netdev: ingress
 	hookInput      = 1
-	hookIngress    = 5 // of the family inet
+	hookIngress    = 5 // in the family inet
 )
 
 var nftFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip",
@@ -141,7 +141,7 @@ func legacyInput() (found []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s rules: %w", t.command, err)
 		}
-		const empty = 4 // the last entries of the three chains and of the table
+		const empty = 4 // an empty table has the policies of its three chains, and its end
 		if n > empty {
 			found = append(found, fmt.Sprintf("rules of %s-legacy (%s-legacy -S)", t.command,
 				t.command))

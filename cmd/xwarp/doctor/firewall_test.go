@@ -78,7 +78,7 @@ func TestFirewall(t *testing.T) {
 		if l := look(); l.Status != OK {
 			t.Errorf("without rules: %+v", l)
 		}
-		// it is there now, as after iptables -L
+		// The query creates the table, as iptables -L does.
 		if n, err := legacyEntries(unix.AF_INET, unix.SOL_IP); err == nil && n != 4 {
 			t.Errorf("%d entries of an empty table of iptables", n)
 		}

@@ -48,7 +48,7 @@ func (e *env) hugePagesNeeded() int {
 	return len(e.opt.Queues) * (byteCount + hugeSize - 1) / hugeSize
 }
 
-// sizes formats a message with sizes in bytes.
+// sizes formats a message. The arguments of its %s verbs are sizes in bytes, which it prints with units.
 func sizes(format string, byteCount ...uint64) string {
 	var args []any
 	for _, n := range byteCount {

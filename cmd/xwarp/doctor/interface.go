@@ -13,8 +13,8 @@ import (
 // shortRing is the receive ring size below which bursts overrun the device.
 const shortRing = 512
 
-// longRing is the largest ring size that --fix sets. With zero-copy the device's ring uses chunks of the socket, and as
-// many must be left for frames in the socket's rings.
+// longRing is the largest ring size that --fix sets. With zero-copy the device's ring uses chunks of the socket. The
+// other half of the chunks must remain for frames in the socket's rings.
 const longRing = ring.DefaultRxFrames / 2
 
 var ringCheck = check{

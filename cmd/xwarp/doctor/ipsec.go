@@ -247,12 +247,12 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 	return fine("if_id %#x: policies %d, SAs %d: %s", p.IfID, len(ours), sas, waits)
 }
 
-// requires reports whether a table requires IPsec to any host of remote.
+// requires reports whether a table of n requires IPsec to any host of remote.
 func requires(n *config.Interface, remote netip.Prefix) bool {
 	return slices.ContainsFunc(n.IPsec, func(t config.IPsec) bool { return isFor(&t, remote) })
 }
 
-// hasMode reports whether a table for hosts of p has the mode of p.
+// hasMode reports whether a table of n that is for hosts of p has the mode of p.
 func hasMode(n *config.Interface, p *xfrm.Policy) bool {
 	return slices.ContainsFunc(n.IPsec, func(t config.IPsec) bool {
 		return isFor(&t, p.Remote) && (t.Mode == config.ModeTunnel) == (p.Mode == esp.Tunnel)

@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/host/xfrm"
 )
 
-// ipsecFile writes a configuration with the lines of a table for eth0.
+// ipsecFile writes a configuration with eth0 and the lines of table, and returns its path.
 func ipsecFile(t *testing.T, table string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "xwarp.toml")
@@ -95,7 +95,7 @@ func TestIPsec(t *testing.T) {
 		look(file, firewallCheck.name, OK)
 		tunnel := ipsecFile(t, requireTable+"mode = \"tunnel\"\n")
 		look(tunnel, ipsecTableCheck.name, Fail, "has mode transport", "swanctl.conf")
-		// A policy of the host for a peer of the table.
+		// The host has policies without if_id for a peer of the table.
 		if err := errors.Join(addPolicy(us, peer, netlink.XFRM_DIR_OUT, 0),
 			addPolicy(peer, us, netlink.XFRM_DIR_IN, 0)); err != nil {
 			return err
@@ -109,7 +109,7 @@ func TestIPsec(t *testing.T) {
 
 var ipsecChecks = []*check{&ipsecKernelCheck, &ipsecDaemonCheck, &ipsecTableCheck}
 
-// TestJudgeTable checks tables with SAs without a kernel, which may not support ESP.
+// TestJudgeTable checks tables with SAs that are not in the kernel, which may not support ESP.
 func TestJudgeTable(t *testing.T) {
 	at := netip.MustParseAddr
 	us, peer := at("192.0.2.1"), at("192.0.2.2")
@@ -151,7 +151,7 @@ func TestJudgeTable(t *testing.T) {
 	}
 }
 
-// TestESPForKernelTransport: with kernel sockets the policies of the host decide.
+// TestESPForKernelTransport: with kernel sockets, ESP is required if the host has policies.
 func TestESPForKernelTransport(t *testing.T) {
 	world(t, topo.Options{}, func(*topo.Net) error {
 		file := ipsecFile(t, "transport = \"kernel\"\n")

@@ -86,7 +86,8 @@ func (e *env) hasProgram() bool {
 	return x != nil && x.Attached
 }
 
-// attachedProgram returns the XDP program that prevents attaching. It replaces nothing.
+// attachedProgram tries to attach xwarp's program. It returns the error, and the XDP program that prevents attaching,
+// nil if none does. The attempt replaces no program.
 func (e *env) attachedProgram() (f *bpf.ForeignProgramError, err error) {
 	err = tryAttach(e.nic.Attrs().Index, bpf.ModeAuto)
 	errors.As(err, &f)

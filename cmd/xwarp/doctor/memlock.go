@@ -18,8 +18,8 @@ var memlockCheck = check{
 	look: func(e *env) finding {
 		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
 			ring.ChunkSize
-		// The unit has LimitMEMLOCK=infinity instead of CAP_IPC_LOCK: systemd needs CAP_SYS_RESOURCE to raise
-		// its own limit.
+		// xwarpd.service has LimitMEMLOCK=infinity instead of CAP_IPC_LOCK. Without CAP_SYS_RESOURCE, systemd cannot
+		// give it more than its own limit.
 		if hard, mayRaise, err := serviceManager(); err == nil && hard < need && !mayRaise &&
 			!unitLocksFreely() {
 			return finding{Warn, sizes("process 1 is limited to %s and cannot raise that; "+
@@ -61,7 +61,7 @@ func serviceManager() (hard uint64, mayRaise bool, err error) {
 	return l.Max, have&(1<<unix.CAP_SYS_RESOURCE) != 0, nil
 }
 
-// unitLocksFreely reports whether the unit of xwarpd has CAP_IPC_LOCK, from a drop-in.
+// unitLocksFreely reports whether a drop-in gives the unit of xwarpd CAP_IPC_LOCK.
 func unitLocksFreely() bool {
 	out, err := exec.Command("systemctl", "show", "--property=AmbientCapabilities",
 		"xwarpd").Output()

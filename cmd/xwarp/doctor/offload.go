@@ -18,10 +18,12 @@ func switchedOff(name, why, feature string, look func(*env) finding) check {
 	}
 }
 
-// isOn implements check.get for offloads, which are on before they are turned off.
+// isOn implements check.get for offloads. The old value is always "on", because a fix only turns off offloads that are
+// on.
 func isOn(*env, string) (string, error) { return "on", nil }
 
-// putFeature implements check.put. key is a feature of the interface, or a device and a feature.
+// putFeature implements check.put. key is a feature of the interface, or another device and a feature, separated by a
+// space.
 func putFeature(e *env, key, value string) error {
 	device, feature, other := strings.Cut(key, " ")
 	if !other {
@@ -54,7 +56,7 @@ var (
 		"GRO runs after XDP and is harmless", "rx-gro-hw", Warn)
 )
 
-// mergeCheck checks the devices below the interface.
+// mergeCheck checks whether the devices below the interface merge segments.
 var mergeCheck = check{
 	name: "merging", nic: true,
 	why: "XDP on a VLAN, bond or bridge runs after GRO on the devices below; merged segments within " +

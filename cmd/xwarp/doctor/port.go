@@ -67,7 +67,7 @@ func allOwn(list []holder.Process) bool {
 	return len(list) > 0
 }
 
-// by formats the holders of a port.
+// by formats the holders of a port as the end of a sentence, or "" if they are unknown.
 func by(list []holder.Process) string {
 	if len(list) == 0 {
 		return ""
@@ -75,7 +75,8 @@ func by(list []holder.Process) string {
 	return " by " + holder.Text(list)
 }
 
-// ephemeral returns the first port in the range of ephemeral ports that is not reserved.
+// ephemeral returns the first of Options.Ports that is in the range of ephemeral ports and not reserved. ok is false if
+// there is none.
 func (e *env) ephemeral() (uint16, bool) {
 	b, err := os.ReadFile(localRange)
 	if err != nil {
@@ -94,7 +95,7 @@ func (e *env) ephemeral() (uint16, bool) {
 	return 0, false
 }
 
-// reserved returns the list of reserved ports with those of xwarp added.
+// reserved returns the kernel's list of reserved ports with Options.Ports added.
 func (e *env) reserved() string {
 	b, _ := os.ReadFile(localReserved)
 	list := strings.TrimSpace(string(b))

@@ -61,7 +61,7 @@ type Measured struct {
 	Error   string  `json:"error,omitempty" doc:"error that ended it early"`
 }
 
-// NewReport returns the report on an interface. lines are its results of Look or Fix.
+// NewReport returns the report on an interface. lines are the results of Look or Fix for it.
 func NewReport(name string, lines []Line) (*Report, error) {
 	e, done, err := newEnv(Options{Interface: name})
 	if err != nil {

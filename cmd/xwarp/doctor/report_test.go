@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// Names and addresses of the host in lines are removed.
+// TestAnonymous: names and addresses of the host are removed from lines.
 func TestAnonymous(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -44,7 +44,7 @@ func readSetting(_ *env, file string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// putIn returns check.put for settings in these files. It rejects others, which a saved state may have.
+// putIn returns check.put for settings in these files. It rejects other files, which a saved state may name.
 func putIn(files ...string) func(*env, string, string) error {
 	return func(_ *env, file, value string) error {
 		if !slices.Contains(files, file) {
@@ -54,7 +54,7 @@ func putIn(files ...string) func(*env, string, string) error {
 	}
 }
 
-// putNumber returns check.put for a number of the interface.
+// putNumber returns check.put for a numeric setting of the interface, which set changes.
 func putNumber(set func(name string, n uint32) error) func(*env, string, string) error {
 	return func(e *env, _, value string) error {
 		n, err := strconv.ParseUint(value, 10, 32)

@@ -16,14 +16,14 @@ import (
 // user, who owns /var/lib/xwarp, must not control what root writes.
 const DefaultState = "/var/lib/xwarp-doctor/state.json"
 
-// record is one fix. The file holds them in the order of their time.
+// record is one fix. The state file holds the records in the order of the fixes.
 type record struct {
 	Check     string   `json:"check" doc:"name of the check"`
 	Interface string   `json:"interface,omitempty" doc:"interface that was fixed"`
 	Before    settings `json:"before" doc:"previous settings"`
 }
 
-// memory is the file of records, locked until it is closed.
+// memory is the state file, whose directory is locked until it is closed.
 type memory struct {
 	dir  *hostfile.Dir
 	name string

@@ -12,7 +12,7 @@ import (
 // Values of Options.Steer.
 const (
 	SteerListen = "listen" // connections to Options.Ports of this host
-	SteerDial   = "dial"   // connections to these ports of peers
+	SteerDial   = "dial"   // connections to Options.Ports of peers
 	SteerBoth   = "both"
 )
 
@@ -21,7 +21,7 @@ var steeringCheck = check{
 	why: "n-tuple rules put xwarp connections on the served queues and other traffic on the other queues; " +
 		"without them, connections may arrive on any queue",
 	look: lookForSteering,
-	// The setting is the rules in the way of the fix. Without a value the fix has put its own.
+	// The only setting is the state that undoes the fix, as JSON. The empty value stands for the rules of the fix.
 	want: func(*env) (settings, error) { return settings{"before": ""}, nil },
 	get: func(e *env, _ string) (string, error) {
 		before, err := ntuple.Save(e.card(), e.plan())

@@ -19,7 +19,7 @@ func TestSteering(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "dir", "doctor.json")
 	world(t, topo.Options{Queues: 4}, func(*topo.Net) error {
 		nic := card.New("eth0", 4)
-		nic.Contexts[1] = []uint32{0, 1} // somebody's
+		nic.Contexts[1] = []uint32{0, 1} // another program's
 		o := Options{Interface: "eth0", Queues: []int{3, 2}, Ports: []uint16{7174, 3260},
 			Steer: SteerBoth, Only: "flow-steering", card: nic}
 		look := func(status Status, what string) Line {

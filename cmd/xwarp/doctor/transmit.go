@@ -130,7 +130,8 @@ const (
 	transmitHeaders = transmitIPAt + 20 + 20
 )
 
-// transmitFrame returns a frame with a TCP/IPv4 packet of mtu bytes between documentation addresses (RFC 5737).
+// transmitFrame returns an Ethernet frame from mac to mac. It has a TCP/IPv4 packet of mtu bytes between documentation
+// addresses (RFC 5737).
 func transmitFrame(mac []byte, mtu int) []byte {
 	b := make([]byte, transmitIPAt+mtu)
 	copy(b, mac)
@@ -187,7 +188,7 @@ func (e *env) openBlocks(frame []byte) (send func() int, closeAll func() error, 
 	size := transmitHeaders + n*shape.Payload
 	copy(block.Frame(), frame[:transmitHeaders])
 	return func() int {
-		for at := transmitHeaders; at < size; at += shape.Payload { // the engine also writes each
+		for at := transmitHeaders; at < size; at += shape.Payload { // copied each time, as the engine does
 			copy(block.Frame()[at:], frame[transmitHeaders:])
 		}
 		if s.Send(block, size, &shape) != 0 {

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// received returns the number of frames that the kernel of B received from the link.
+// received returns the number of frames that host B received from the link.
 func received(t *testing.T, w *topo.Net) uint64 {
 	t.Helper()
 	nic, err := w.B.Netlink().LinkByName("eth0")
@@ -34,7 +34,7 @@ func TestMeasure(t *testing.T) {
 			if x.err != nil || x.rate <= 0 {
 				t.Errorf("%s: %v, %v frames/s", x.name, x.err, x.rate)
 			}
-			sent += x.rate * transmitTurn.Seconds() // the best turn of each was there at least
+			sent += x.rate * transmitTurn.Seconds() // at least the frames of each mode's best turn
 		}
 		if got := float64(received(t, w) - before); got < sent/2 {
 			t.Errorf("%.0f frames arrived, %.0f were sent in the best turns", got, sent)
@@ -67,7 +67,7 @@ func TestMeasureBesideDevice(t *testing.T) {
 	})
 }
 
-// TestCompareWays compares given figures by bytes, not by packets.
+// TestCompareWays: modes are compared by bytes per second, not by packets per second.
 func TestCompareWays(t *testing.T) {
 	list := func() []*way {
 		return []*way{{name: xdp.TransmitXDP, packet: 9000, rate: 100},

@@ -18,13 +18,13 @@ import (
 type trial struct {
 	done            bool
 	where           string
-	native, generic error
-	bindCopy, zero  error
+	native, generic error  // of attaching in this XDP mode; nil: it works
+	bindCopy, zero  error  // of binding in copy and in zero-copy mode; nil: it works
 	fault           error  // known fault of the zero-copy mode that was bound
-	skipped         string // why it was not the interface
+	skipped         string // why the trial did not use the interface
 }
 
-// try runs the trial once.
+// try returns the result of the trial, which the first call runs.
 func (e *env) try() *trial {
 	t := &e.trial
 	if t.done {
@@ -59,7 +59,7 @@ func unsafeToTry(nic netlink.Link) string {
 	return ""
 }
 
-// inScratch calls f with the index of a veth in a temporary network namespace.
+// inScratch calls f in a temporary network namespace, with the index of a veth.
 func inScratch(f func(index int)) error {
 	ns, err := topo.NewNamespace()
 	if err != nil {
