@@ -17,17 +17,18 @@ import (
 
 // Config configures a copy.
 type Config struct {
+	// Dial opens a connection to the server.
 	Dial        func(context.Context) (*transfer.Client, error)
 	Connections int  // number of parallel connections; 0 means 1
 	Recursive   bool // copy directories
 	// Checksum compares files by SHA-256 instead of length and modification time.
 	Checksum bool
-	// Stdin and Stdout are the source and the destination Stream.
+	// Stdin is read if the source of Up is Stream. Stdout is written if the destination of Down is Stream.
 	Stdin  io.Reader
 	Stdout io.Writer
 	// Progress is called with the number of bytes copied or already present; total is -1
-	// if unknown. Note is called for each file that is not
-	// copied, with the reason. Both may be called from several goroutines.
+	// if unknown. Note is called with a line of text for each file that is not copied, and for attributes that are
+	// lost. Both may be called from several goroutines.
 	Progress func(done, total int64)
 	Note     func(text string)
 }

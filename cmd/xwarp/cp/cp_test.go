@@ -41,7 +41,7 @@ func start(t *testing.T, cfg transfer.TreeConfig) *bench {
 	return serving(t, t.TempDir(), cfg)
 }
 
-// serving is start with a directory that has files.
+// serving starts a server that exports the directory dir. start does the same with a new directory.
 func serving(t *testing.T, dir string, cfg transfer.TreeConfig) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: dir}
@@ -208,7 +208,7 @@ func TestResume(t *testing.T) {
 	const length = 3*transfer.PieceLen + 5
 	content := make([]byte, length)
 	rand.NewChaCha8([32]byte{4}).Read(content)
-	part := bytes.Clone(content[:2*transfer.PieceLen]) // of which the first piece came to be wrong
+	part := bytes.Clone(content[:2*transfer.PieceLen]) // a byte of the first piece is wrong
 	part[7]++
 	for _, up := range []bool{true, false} {
 		b := start(t, transfer.TreeConfig{})

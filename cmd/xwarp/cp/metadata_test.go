@@ -276,7 +276,7 @@ func TestPacks(t *testing.T) {
 		os.WriteFile(dir+"/src/4/11", []byte("older"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	b := serving(t, dir, transfer.TreeConfig{Size: total - 30}) // without file 10, some file is too much
+	b := serving(t, dir, transfer.TreeConfig{Size: total - 30}) // file 10 fails, and the others exceed this
 	r, err := Up(patience(t), b.config(2), []string{src}, ".")
 	notes := strings.Join(b.notes, "\n")
 	if !errors.Is(err, ErrFailed) || r.Files+r.Failed != files || r.Failed < 2 || r.Failed > 20 ||

@@ -72,13 +72,13 @@ func TestSlashMeansDirectory(t *testing.T) {
 	}
 }
 
-// Of two sources with one destination the second is not copied, and the run fails, as GNU cp does. It does not depend
-// on which copy is faster.
+// Of two sources with one destination the second is not copied, and the run fails, as GNU cp does. The result does not
+// depend on which copy is faster.
 func TestSecondSourceOfOneNameIsRefused(t *testing.T) {
 	b := start(t, transfer.TreeConfig{})
 	dir := t.TempDir()
 	a, same := oneFile(t, dir, "a/f"), oneFile(t, dir, "b/f")
-	if err := os.Truncate(a, 5_000_000); err != nil { // slower than the second
+	if err := os.Truncate(a, 5_000_000); err != nil { // takes longer than the second
 		t.Fatal(err)
 	}
 	check := func(r Result, err error, got string) {
@@ -92,7 +92,7 @@ func TestSecondSourceOfOneNameIsRefused(t *testing.T) {
 	}
 	r, err := Up(patience(t), b.config(4), []string{a, same}, ".")
 	check(r, err, b.dir+"/f")
-	for _, src := range []string{"a", "b"} { // in trees, too
+	for _, src := range []string{"a", "b"} { // also for directories
 		if _, err := Up(patience(t), b.config(1), []string{dir + "/" + src}, "."); err != nil {
 			t.Fatal(err)
 		}
@@ -106,8 +106,8 @@ func TestSecondSourceOfOneNameIsRefused(t *testing.T) {
 	}
 }
 
-// A time before 1970 or after 2262 is copied exactly, of files in packs, larger ones and directories, and a second copy
-// finds them unchanged.
+// Times before 1970 and after 2262 are copied exactly: those of files in packs, of larger files and of directories. A
+// second copy finds the files unchanged.
 func TestTimesBeyondNanoseconds(t *testing.T) {
 	src := t.TempDir() + "/src"
 	small, large := oneFile(t, src, "d/small"), oneFile(t, src, "d/large")

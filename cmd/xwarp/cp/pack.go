@@ -64,7 +64,7 @@ func (w *worker) storePack(ctx context.Context, todo []*job) error {
 	return nil
 }
 
-// finishPacked counts a file of a pack as copied, or requeues it.
+// finishPacked counts a file of a pack as copied if it is done. Otherwise it requeues the file, to be copied alone.
 func (w *worker) finishPacked(j *job, done bool) {
 	if !done {
 		w.againAlone(j)
@@ -74,7 +74,7 @@ func (w *worker) finishPacked(j *job, done bool) {
 	w.copied()
 }
 
-// read reads the complete file. It fails if the file changed since it was listed.
+// read reads the complete local file into content. It fails if the file changed since it was listed.
 func (j *job) read(content []byte) error {
 	fd, err := unix.Open(j.local, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 			continue
 		}
 		if err != nil {
-			staged[i].known = nil // someone else created it in the meantime
+			staged[i].known = nil // another process created it in the meantime
 		}
 		w.finishPacked(staged[i], err == nil)
 	}
@@ -136,7 +136,7 @@ var errChanged = errors.New("file changed since it was listed: copy it again")
 // errAlone is returned for a file that the server omitted from a pack.
 var errAlone = errors.New("not in the pack")
 
-// stage writes a received file under a temporary name. Commit renames it.
+// stage writes a received file under a temporary name. Commit of the worker's batch renames it.
 func (w *worker) stage(dirs staging.Dirs, j *job, f *transfer.Packed) error {
 	switch {
 	case f == nil:

@@ -224,7 +224,8 @@ func clean(name string) string { return path.Clean("./" + name) }
 // listing holds the entries of a directory on the server. It is nil if the directory was not listed.
 type listing map[string]transfer.Attr
 
-// find returns the attributes of a name, or nil if the directory was not listed.
+// find returns the attributes of a name, or nil if the directory was not listed. A name that does not exist has
+// KindNone.
 func (l listing) find(name string) *transfer.Attr {
 	if l == nil {
 		return nil
@@ -311,8 +312,8 @@ func (p *plan) makeDir(ctx context.Context, dst string, a transfer.Attr, exists 
 // errLongPath is returned for a path that does not fit into a message.
 var errLongPath = fmt.Errorf("path on the server exceeds %d bytes", transfer.MaxPath)
 
-// skip counts a file or directory that cannot be copied, and returns nil so that the run continues. If the connection
-// ended, it returns err.
+// skip counts a file or directory that cannot be copied as failed, and returns nil so that the run continues. If the
+// connection ended, it returns err.
 func (p *plan) skip(name string, err error) error {
 	if p.client.Over() {
 		return err

@@ -38,14 +38,14 @@ type job struct {
 	open      bool              // other workers may join
 	resumed   bool              // part of it may exist: compare each piece before moving it
 	remaining []transfer.Extent // not yet taken by a worker
-	users     int
+	users     int               // workers that copy it
 	failed    bool
 	opening   sync.WaitGroup // workers that are opening the server's file
 	closing   sync.WaitGroup // workers that are closing it
 
-	in  *os.File      // up
-	dir *staging.Dir  // down
-	out *staging.File // down
+	in  *os.File      // copy up: the local file
+	dir *staging.Dir  // copy down: directory of out
+	out *staging.File // copy down: the local file
 }
 
 // directory is a directory whose permissions and modification time are set after its files are copied.
@@ -54,7 +54,8 @@ type directory struct {
 	attr transfer.Attr
 }
 
-// pieces returns the number of connections that could work in parallel.
+// pieces returns the maximum number of connections that can work in parallel: one for each pack and each piece of a
+// file.
 func (q *queue) pieces() int {
 	n := (len(q.small) + transfer.MaxPacked - 1) / transfer.MaxPacked
 	for _, j := range q.waiting {
@@ -107,7 +108,8 @@ func (q *queue) againAlone(j *job) {
 	q.waiting = append(q.waiting, j)
 }
 
-// takeJob returns the next file, or a file in progress with remaining pieces, or nil if there is none.
+// takeJob returns a file that other workers already copy and that has remaining pieces. If there is none, it returns
+// the next waiting file, with first true, or nil.
 func (q *queue) takeJob() (j *job, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,7 +140,7 @@ func (q *queue) more() bool {
 
 func (j *job) joinable() bool { return j.open && !j.failed && len(j.remaining) > 0 }
 
-// piece returns the next piece of a file. n is 0 if there is none.
+// piece takes the next remaining piece of a file. n is 0 if there is none.
 func (q *queue) piece(j *job) (off, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,7 +156,8 @@ func (q *queue) piece(j *job) (off, n int64) {
 	return off, n
 }
 
-// share lets other workers join. extents are the parts to move; the rest of the file is a hole and counts as done.
+// share lets other workers join the copy of j. extents are the parts to move; the rest of the file is a hole and counts
+// as done.
 func (q *queue) share(j *job, extents []transfer.Extent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -184,7 +187,8 @@ func (q *queue) progress(n int64) {
 	q.cfg.Progress(q.copiedBytes, q.total)
 }
 
-// leave removes a worker from j and reports whether it was the last one. Otherwise the worker counts as closing.
+// leave removes a worker from j and reports whether it was the last one. If not, j.closing counts the worker, which
+// must call Done.
 func (q *queue) leave(j *job) (last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,8 +207,8 @@ func (q *queue) allPartsSucceeded(j *job) bool {
 	return !j.failed
 }
 
-// failJob counts a file that cannot be copied. It calls Note, unless the connection ended, which is an error of the
-// whole run.
+// failJob counts a file that cannot be copied as failed, once. It calls Note, unless the connection ended, which is an
+// error of the whole run.
 func (w *worker) failJob(j *job, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,7 @@ func (c counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// upStream copies Stdin to a file of the server. An older file keeps its permissions.
+// upStream copies Stdin to a file of the server. If the file exists, its new version has the same permissions.
 func (p *plan) upStream(ctx context.Context, dst string, there transfer.Attr) error {
 	if there.Kind == transfer.KindDir {
 		return fmt.Errorf("%s is a directory on the server: name a file in it", dst)

@@ -55,7 +55,7 @@ func (w *worker) sync(ctx context.Context, packs bool) error {
 	return w.batch.Sync()
 }
 
-// copy copies this worker's share of a file.
+// copy copies this worker's share of a file. The first worker opens the local file, and lets others join.
 func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 	if first {
 		there, err := w.there(ctx, j)
