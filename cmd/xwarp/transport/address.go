@@ -54,7 +54,7 @@ func To(remote netip.Addr) (string, error) {
 	return link.Attrs().Name, nil
 }
 
-// Of returns the interface that has a local address.
+// Of returns the interface that has a local address. The error is ErrWhich for a wildcard address.
 func Of(local netip.Addr) (string, error) {
 	if local.IsUnspecified() {
 		return "", ErrWhich

@@ -44,7 +44,7 @@ const SocketDefault = "[$" + client.SocketVariable + ", else " + client.DefaultP
 type Flags struct {
 	Transport string // empty: the daemon if it has the interface, else AF_XDP
 	Interface string // empty: the interface of the address
-	Socket    string // of the daemon
+	Socket    string // control socket of the daemon
 	Queues    []int  // of AF_XDP; empty: all
 	Ring      ring.Mode
 	MPA       verbs.MPAConfig

@@ -27,7 +27,7 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	sums, seen := false, uint64(0)
-	next := map[int]uint64{} // number of frames, by queue, for the next report
+	next := map[int]uint64{} // by queue: number of frames at which the next report is due
 	for {
 		select {
 		case <-ctx.Done():

@@ -41,7 +41,7 @@ func TestUnservedQueueIsNamed(t *testing.T) {
 	defer stop()
 	said := make(chan string, 100)
 	go Watch(ctx, d, func(text string) { said <- text })
-	for ctx.Err() == nil { // which queue a connection comes on is chance
+	for ctx.Err() == nil { // a connection arrives on a random queue
 		tn.A.Do(func() error {
 			c, err := net.DialTimeout("tcp", at.String(), 100*time.Millisecond)
 			if err == nil {
