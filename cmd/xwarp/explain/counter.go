@@ -7,7 +7,8 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// byCounter finds counters by their key or the name of their metric.
+// byCounter finds counters by their key or the name of their metric, and outcomes of the steering program by their
+// code.
 func byCounter(q string) (list []Entry) {
 	for _, t := range append(counters.All(), counters.Table{*counters.HeldBytes}) {
 		for i := range t {

@@ -1,6 +1,6 @@
 // Package explain explains error codes: their meaning, usual causes and remedy. It covers Terminate codes of RDMAP, DDP
-// and MPA, completion statuses, RDMA_CM events, ends of TCP connections, drop causes and log messages. The texts are in
-// the directory texts.
+// and MPA, completion statuses, RDMA_CM events, ends of TCP connections, drop causes, counters and log messages. The
+// texts of counters are in package counters, all others in the directory texts.
 package explain
 
 import "slices"
@@ -48,8 +48,8 @@ var (
 	outcomes   = table(Outcome, "outcome") // in addition to drops; found by byCounter
 )
 
-// All returns every entry except foreign: Terminates in the order of the RFCs, statuses, events, TCP, errors, drop
-// causes and log messages.
+// All returns the entries except foreign statuses, counters and steering outcomes: Terminates in the order of the RFCs,
+// statuses, events, TCP, errors, drop causes and log messages.
 func All() []Entry {
 	return slices.Concat(terminates(), statuses(), events(), tcpEnds(), errnos(), drops(),
 		messages())

@@ -27,7 +27,7 @@ func complete(t *testing.T, e *Entry) {
 	}
 }
 
-// TestEverything checks that each row of a Terminate, each status and each end of a TCP connection has a text, and
+// TestEverything checks that each Terminate of rdmap.Rows, each status and each end of a TCP connection has a text, and
 // that no text is unused.
 func TestEverything(t *testing.T) {
 	all := All()
@@ -122,8 +122,8 @@ func TestFind(t *testing.T) {
 			strings.Repeat("x", 4096), "link is down: connections wait until they time out", ""},
 		{"20020000", "2/0/02", ""},
 		{"0x20 0x06", "2/0/06", ""},
-		{"02 02 00", "2/0/02", "siw"},    // a bad CRC as Linux siw says it
-		{"11 00 03 00", "1/1/00", "siw"}, // the halves are equal, the flags are at the wrong end
+		{"02 02 00", "2/0/02", "siw"},    // a bad CRC as Linux siw sends it
+		{"11 00 03 00", "1/1/00", "siw"}, // both nibbles are equal; the flags are at the wrong end
 		{"10 00 07", "0/1/00", "siw"},
 		{"23 07", "2/0/07", "Chelsio"},
 		{"2/3/6", "2/0/06", "Chelsio"},

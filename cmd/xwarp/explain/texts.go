@@ -11,7 +11,8 @@ import (
 //go:embed texts
 var texts embed.FS
 
-// table returns a function that reads the entries of texts/NAME.toml on its first call.
+// table returns a function that returns the entries of texts/NAME.toml for all names. It reads the files on its first
+// call.
 func table(kind Kind, names ...string) func() []Entry {
 	return sync.OnceValue(func() (list []Entry) {
 		for _, name := range names {
@@ -26,7 +27,7 @@ func table(kind Kind, names ...string) func() []Entry {
 func read(kind Kind, name string) []Entry {
 	var file struct {
 		Spec  string            // of all entries
-		Words map[string]string // shared sentences, by the word after "@"
+		Words map[string]string // remedies, by the word that stands for them after "@"
 		Entry []Entry
 	}
 	if _, err := toml.DecodeFS(texts, "texts/"+name+".toml", &file); err != nil {
