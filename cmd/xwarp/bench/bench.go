@@ -16,7 +16,8 @@ import (
 	"xwarp/cmd/program"
 )
 
-// New returns the command. The two ends of a measurement compare version.
+// New returns the command. version is that of this program. The two ends of a measurement report if their versions
+// differ.
 func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
@@ -63,7 +64,8 @@ func (s *status) show(format string, args ...any) {
 
 func (s *status) clear() { s.show("") }
 
-// runner returns the starter of the ends of a measurement on this machine. They have the highest priority until end.
+// runner returns a Runner, which starts both ends of a measurement on this machine. This process and the ends have the
+// highest priority until end is called.
 func runner(version string) (r process.Runner, end func(), err error) {
 	cpus, err := process.Processors()
 	if err != nil {
@@ -79,7 +81,7 @@ func daemonPath() (string, error) {
 	return filepath.Join(filepath.Dir(self), "xwarpd"), err
 }
 
-// clockwork runs f and shows the elapsed time.
+// clockwork runs f and shows the elapsed time in the status line.
 func clockwork(s *status, what string, f func() error) error {
 	start, done := time.Now(), make(chan struct{})
 	var shown sync.WaitGroup

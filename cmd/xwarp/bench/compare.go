@@ -59,7 +59,7 @@ a second time. If it is slower again, the exit status is 1.`,
 		rows, err := compareBinaries(cmd.Context(), o)
 		line.clear()
 		if asJSON {
-			rows = append([]ComparedRow{}, rows...) // no null
+			rows = append([]ComparedRow{}, rows...) // JSON: [], not null
 			err = errors.Join(err, plain.WriteJSON(cmd.OutOrStdout(), rows))
 		} else {
 			writeRows(cmd.OutOrStdout(), rows)
@@ -92,7 +92,7 @@ func writeRows(w io.Writer, rows []ComparedRow) {
 	}
 }
 
-// Workload is one measurement, by its flags of `xwarp bench local`.
+// Workload is one measurement: a name, and flags of `xwarp bench local`.
 type Workload struct {
 	Name, Flags string
 	Latency     bool // the figure is the median latency, not the message rate
@@ -124,7 +124,7 @@ var Workloads = []Workload{
 // CompareOptions are the settings of a comparison.
 type CompareOptions struct {
 	Old, New string   // paths of the binaries
-	Rounds   int      // rounds of a set
+	Rounds   int      // rounds of each workload
 	Only     []string // names of workloads; none: all
 	Duration string   // duration of one measurement, in Go syntax
 	Progress func(w *Workload, round int)
@@ -144,10 +144,10 @@ type ComparedRow struct {
 	Error  string    `json:"error,omitempty" doc:"why the measurement failed"`
 }
 
-// Tolerance is the drop of median and best that is still accepted.
+// Tolerance is the fraction by which the median ratio and the best ratio may be below 1.
 const Tolerance = 0.03
 
-// ErrFallen is wrapped by the error of a workload that has fallen.
+// ErrFallen is wrapped by the error of a workload that is slower than with the old binary.
 var ErrFallen = errors.New("slower than the old binary")
 
 // compareBinaries measures all workloads. It returns rows even if it fails. A workload that one binary does not support
@@ -212,7 +212,7 @@ func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) Compare
 	return row
 }
 
-// judge computes the ratios.
+// judge computes the ratios from the figures, and whether the workload has fallen.
 func (r *ComparedRow) judge(w *Workload) {
 	ratios := make([]float64, len(r.Old))
 	better := slices.Max[[]float64]
@@ -231,7 +231,8 @@ func (r *ComparedRow) judge(w *Workload) {
 
 var medianPattern = regexp.MustCompile(`\bp50 ([0-9.]+)`)
 
-// runBenchLocal runs bench local of a binary once.
+// runBenchLocal runs bench local of a binary once. It returns the figure of the workload: messages per second, or the
+// median latency in microseconds.
 func runBenchLocal(ctx context.Context, binary string, w *Workload, duration string) (float64,
 	error) {
 	args := append([]string{"bench", "local", "--duration", duration}, strings.Fields(w.Flags)...)

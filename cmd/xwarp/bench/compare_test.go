@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// writeProgram writes an executable that prints the output of `xwarp bench local`, with a rate and a latency.
+// writeProgram writes an executable shell script, and returns its path.
 func writeProgram(t *testing.T, name, script string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -68,7 +68,7 @@ func TestCompareBinaries(t *testing.T) {
 	}
 }
 
-// A binary that is slow only in the first set of rounds has not fallen.
+// A binary that is slow only in the first set of rounds does not count as slower.
 func TestSlowFigureIsMeasuredTwice(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	script := fmt.Sprintf("echo >> %s\nif [ $(wc -l < %[1]s) -le 3 ]; then\n%s\nelse\n%s\nfi\n",

@@ -94,7 +94,7 @@ func newLocal(version string) *cobra.Command {
 	return c
 }
 
-// brief returns the result without its long parts.
+// brief returns the result without the latencies.
 func brief(r *endpoint.Result) endpoint.Result {
 	v := *r
 	v.Latency = nil

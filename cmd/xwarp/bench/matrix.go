@@ -92,7 +92,8 @@ is worse than in the earlier results. Other ratios do not affect it. matrix need
 	return c
 }
 
-// earlier returns the results to compare with: those in against, or those in out for this CPU model, or nil.
+// earlier returns the results to compare with: those in against, or those in out for this CPU model, or nil if there
+// are none.
 func earlier(cmd *cobra.Command, env endpoint.Env, out, against string) (*matrix.Results, error) {
 	now, name := &matrix.Results{Env: env}, against
 	if name == "" {

@@ -21,7 +21,7 @@ import (
 // tests are named like the programs of perftest.
 var tests = []string{"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"}
 
-// testFlags are common flags of perftest, and those of xwarp.
+// testFlags are flags of a test: common flags of perftest, and flags of xwarp.
 type testFlags struct {
 	spec    endpoint.Spec
 	all     bool
@@ -67,7 +67,7 @@ func newTest(name, version string) *cobra.Command {
 
 const (
 	memoryLimit = 4 << 30 // heap size at which garbage collection starts
-	minProcs    = 3       // a spinning worker occupies one
+	minProcs    = 3       // including one for a spinning worker
 )
 
 func title(v endpoint.Verb, m endpoint.Mode) string {
@@ -134,7 +134,7 @@ func (t *testFlags) validate() error {
 			cmp.Or(s.Warmup, warmup)
 	}
 	try := *s
-	try.Peer = endpoint.XDP // or another peer with the same features
+	try.Peer = endpoint.XDP // the transport is not known yet; all have the same features
 	return try.Complete()
 }
 
@@ -152,7 +152,8 @@ func (t *testFlags) sizes() (n []int) {
 	return n
 }
 
-// place describes this end, from the addresses of the control connection. On error it closes the connection.
+// place chooses the transport of this end by the addresses of the control connection, and describes the end. On error
+// it closes the connection.
 func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env endpoint.Env,
 	err error) {
 	env = endpoint.Platform(version)
@@ -182,7 +183,7 @@ func addrOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// peers maps transports to peers of measurements.
+// peers maps each transport to the kind of endpoint that measures it.
 var peers = map[string]endpoint.Peer{
 	transport.XDP: endpoint.XDP, transport.Kernel: endpoint.Layered,
 	transport.Daemon: endpoint.Daemon,
@@ -261,7 +262,8 @@ func (t *testFlags) runClient(cmd *cobra.Command, version, server string) error 
 	return out.printSummary()
 }
 
-// dialRetry connects to the server. If again is set it retries, because the server needs time between measurements.
+// dialRetry connects to the server. If again is set, it retries up to 20 times, because the server needs time between
+// measurements.
 func dialRetry(ctx context.Context, to string, again bool) (net.Conn, error) {
 	var d net.Dialer
 	for try := 0; ; try++ {

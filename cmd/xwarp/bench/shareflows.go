@@ -27,7 +27,7 @@ const flowChunk = 64 << 10
 
 // flow is one connection from A to B.
 type flow struct {
-	read        atomic.Int64 // bytes
+	read        atomic.Int64 // bytes received so far
 	readAtStart int64
 }
 
@@ -99,7 +99,7 @@ func (f *shareRig) runFlow(what string, step func(b []byte) error) {
 	}
 }
 
-// engineStack is the engine's TCP.
+// engineStack returns the engine's TCP: it dials from A to a listener on B.
 func engineStack(n *topo.Net, a, b *xdp.Device) (*sharingStack, error) {
 	at := netip.AddrPortFrom(n.B.Addr4.Addr(), enginePort)
 	l, err := b.ListenStream(at, maxFlows, xdp.StreamConfig{})
@@ -128,7 +128,7 @@ func engineStack(n *topo.Net, a, b *xdp.Device) (*sharingStack, error) {
 	return &sharingStack{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
 }
 
-// kernelStack is kernel TCP with the configured congestion control.
+// kernelStack returns kernel TCP with the given congestion control: it dials from A to a listener on B.
 func kernelStack(n *topo.Net, congestion string) (*sharingStack, error) {
 	k := &sharingStack{name: "kernel TCP"}
 	control := func(_, _ string, c syscall.RawConn) (err error) {

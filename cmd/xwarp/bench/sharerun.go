@@ -22,7 +22,7 @@ type ShareConfig struct {
 	MTU          int           // [1500]
 	RTT          time.Duration // of the empty path
 	Rate         int64         // bits per second of the bottleneck, frames with their Ethernet header; 0: none
-	Queue        int           // bytes in front of it [one RTT at Rate, at least 64 KiB]
+	Queue        int           // length of the bottleneck's queue in bytes [one RTT at Rate, at least 64 KiB]
 	Loss         float64       // fraction of the packets from A to B
 	MarkAbove    int           // bytes in the queue above which ECN-capable packets are marked; 0: never
 	Congestion   string        // of the kernel's sockets [cubic, as the engine's]
@@ -85,7 +85,7 @@ func (c *ShareConfig) Complete() error {
 	return nil
 }
 
-// forwardPath and back are the two directions of the path.
+// forwardPath and reversePath return the two directions of the path: from A to B, which has the bottleneck, and back.
 func (c *ShareConfig) forwardPath() impair.Config {
 	p := c.reversePath()
 	p.Rate, p.Queue, p.Loss, p.MarkAbove = c.Rate, c.Queue, c.Loss, c.MarkAbove
@@ -282,7 +282,7 @@ func (f *shareRig) openDevice(h *topo.Host) (d *xdp.Device, err error) {
 	return d, err
 }
 
-// sharingStack is one of the two stacks.
+// sharingStack is one of the two TCP stacks, xwarp or the kernel's, with its flows.
 type sharingStack struct {
 	name       string
 	congestion string // as the kernel confirmed it
@@ -298,7 +298,7 @@ func (k *sharingStack) recordStart() {
 	}
 }
 
-// rates returns bits per second since mark.
+// rates returns the bits per second of each flow since recordStart, which was seconds ago.
 func (k *sharingStack) rates(seconds float64) (v []float64) {
 	for _, f := range k.flows {
 		v = append(v, 8*float64(f.read.Load()-f.readAtStart)/seconds)
