@@ -13,7 +13,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// named makes c see a name with two addresses, by a hosts file in a mount namespace of its own.
+// named runs c in a mount namespace of its own, whose /etc/hosts gives name the addresses addrs.
 func (c *command) named(t *testing.T, name string, addrs ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "hosts")
@@ -33,7 +33,7 @@ func (c *command) named(t *testing.T, name string, addrs ...string) {
 	c.Path = unshare
 }
 
-// A name has several addresses (RFC 6724). Each is tried until one connects, whether the one before refuses or is
+// A name has several addresses (RFC 6724). Each is tried until one connects, whether the previous address refuses or is
 // silent, on every transport. If none connects, the error names each of them.
 func TestEachAddressOfNameIsTried(t *testing.T) {
 	h := newDaemonHosts(t)

@@ -11,7 +11,8 @@ import (
 	"xwarp/cmd/xwarp/bench"
 )
 
-// benchServer starts a bench test without an address on h, and returns when it waits for its client.
+// benchServer starts a bench test without an address, that is, as the server, on h. It returns when the server waits
+// for its client.
 func benchServer(t *testing.T, h *topo.Host, args ...string) *command {
 	t.Helper()
 	c := onHost(t, h, append([]string{"bench"}, args...)...)

@@ -71,7 +71,7 @@ or --markers=false).`,
 	return cmd
 }
 
-// args checks the flags and returns the request, with an empty list of flows.
+// args checks the flags and returns the request for the daemon. startCapture adds the flow of --qp.
 func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err error) {
 	switch {
 	case o.file == "":
@@ -101,7 +101,7 @@ func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err erro
 	return a, nil
 }
 
-// find returns the queue pair of --qp.
+// find returns the queue pair of --qp. It fails unless exactly one queue pair matches, and that is connected.
 func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 	session, number, ok := strings.Cut(o.qp, "/")
 	if !ok {
@@ -197,7 +197,7 @@ func (o *captureFlags) runCapture(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// endWait limits the wait for the last frames from the daemon.
+// endWait is the maximum time to wait for the last frames from the daemon after a capture was ended.
 const endWait = 30 * time.Second
 
 // copy writes the capture to out until the capture, ctx or --duration ends.

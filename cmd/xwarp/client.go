@@ -20,7 +20,7 @@ import (
 type clientFlags struct {
 	device  transport.Flags
 	server  string
-	what    string // what sets server, for errors
+	what    string // name of the argument or flag that sets server, for errors
 	timeout time.Duration
 	json    *bool
 }
@@ -40,7 +40,7 @@ func (c *clientFlags) validate() error {
 	return c.device.Check()
 }
 
-// refused adds a hint to the error of a refused connection: who may not be running.
+// refused adds a hint to the error of a refused connection: that the program who may not be running there.
 func refused(err error, who string) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, tcp.CauseRefused) {
 		return fmt.Errorf("%w: is %s running at that address and port?", err, who)
@@ -48,11 +48,11 @@ func refused(err error, who string) error {
 	return err
 }
 
-// useClient is called with a device that is connected to a server.
+// useClient is a function that uses an open device and a client connected to the server at an address.
 type useClient func(context.Context, verbs.Device, netip.AddrPort, *transfer.Client) error
 
-// reach connects to the server and calls use. It tries all its addresses, as RFC 8305 asks for, but one after the
-// other, because two devices cannot have one interface. Each has an equal share of the remaining time.
+// reach connects to the server and calls use. It tries all addresses of the server, as RFC 8305 asks for, but one after
+// the other, because two devices cannot share an interface. Each attempt has an equal share of the remaining time.
 func (c *clientFlags) reach(cmd *cobra.Command, g *global, use useClient) error {
 	ctx := cmd.Context()
 	list, err := resolve(ctx, c.server)

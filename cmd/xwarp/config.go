@@ -160,7 +160,8 @@ The exit status is 78 if there are errors.`,
 	return cmd
 }
 
-// runningDaemon returns the pid and export addresses of the daemon that serves the sockets of a configuration.
+// runningDaemon returns the pid and export addresses of the daemon that serves the sockets of a configuration, or the
+// zero value if none responds.
 func runningDaemon(cmd *cobra.Command, l *config.Loaded) (r preflight.Daemon) {
 	for _, socket := range []string{l.Daemon.OperatorSocket(), l.Daemon.Socket} {
 		if socket == "" {

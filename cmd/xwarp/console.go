@@ -80,10 +80,11 @@ func printJSON(cmd *cobra.Command, v any) error {
 // closing closes c and joins the error to *err. Defer it in a function with the named result err.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 
-// lineJSON writes one object per line.
+// lineJSON writes v as JSON on one line.
 func lineJSON(w io.Writer, v any) error { return json.NewEncoder(plain.JSON(w)).Encode(v) }
 
-// bar is a progress bar on a terminal. Elsewhere it prints a line per interval of every; zero prints nothing.
+// bar is a progress bar if w is a terminal. Otherwise it prints a line at most once per interval every, or nothing if
+// every is zero.
 type bar struct {
 	w     io.Writer
 	on    bool
@@ -95,7 +96,7 @@ type bar struct {
 
 func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w), last: time.Now()} }
 
-// show prints progress: done of total bytes. A negative total is unknown. A new label starts a new bar.
+// show prints progress: done of total bytes. A negative total means unknown. A new label starts a new bar.
 func (b *bar) show(label string, done, total int64) {
 	if !b.on {
 		if b.every > 0 && time.Since(b.last) >= b.every {

@@ -180,7 +180,7 @@ func explainHost(err error) error {
 	return err
 }
 
-// direct parses the arguments into sources, destination and direction, and sets c.server.
+// direct parses the arguments into sources and destination, and sets c.server. up is true if the destination is remote.
 func (c *clientFlags) direct(args []string) (sources []string, dst string, up bool, err error) {
 	if len(args) < 2 {
 		return nil, "", false, usagef("missing source or destination")

@@ -125,7 +125,7 @@ func TestKilledCopies(t *testing.T) {
 		out, err := process(t, args...).CombinedOutput()
 		for end := begin.Add(20 * time.Second); err != nil && bytes.Contains(out,
 			[]byte("is writing it")) && time.Now().Before(end); {
-			// The server has not noticed the loss of the other client yet, or has handled its last data.
+			// The server has not noticed yet that the killed client is gone, or still handles its last data.
 			out, err = process(t, args...).CombinedOutput()
 		}
 		took = max(time.Since(begin), 50*time.Millisecond)
@@ -172,7 +172,7 @@ func startServer(t *testing.T, c *running) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { // the lines of the files
+	go func() { // discards the lines about files
 		var b [4096]byte
 		for err == nil {
 			_, err = out.Read(b[:])
@@ -203,7 +203,7 @@ func TestCopyAfterKilledClient(t *testing.T) {
 		}
 	}
 	killed.Process.Signal(unix.SIGSTOP)
-	time.Sleep(300 * time.Millisecond) // until the server has nothing to send, and so learns nothing by itself
+	time.Sleep(300 * time.Millisecond) // until the server has nothing to send, so that no retransmission shows the loss
 	killed.Process.Kill()
 	killed.Wait()
 	again := onHost(t, net.A, args...)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCopyInLittleMemory copies three times the memory that the commands may have, from and to a file, stdin and
-// stdout: none is copied into memory first. The server has no more.
+// TestCopyInLittleMemory copies three times the memory that the commands and the server may have, from and to a file,
+// stdin and stdout. A command that read everything into memory first would fail.
 func TestCopyInLittleMemory(t *testing.T) {
 	const memory, size = 128 << 20, 384 << 20
 	dir, there := t.TempDir(), t.TempDir()

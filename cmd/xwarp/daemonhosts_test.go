@@ -38,12 +38,12 @@ const asProgram = "XWARP_TEST_PROGRAM"
 // nobody is an unprivileged user.
 const nobody = 65534
 
-// daemonHosts creates two hosts with two queues, with a daemon on A that every user may use, and a copy of this
-// executable that every user may run.
+// daemonHosts is two hosts whose interfaces have two queues each, with a daemon on A that every user may use, and a
+// copy of this executable that every user may run.
 type daemonHosts struct {
 	*topo.Net
 	dir, exe, socket string
-	ifname           string // of the interface in the configuration
+	ifname           string // name of A's interface in the configuration
 }
 
 func newDaemonHosts(t *testing.T) *daemonHosts {
@@ -85,7 +85,7 @@ func newNamedHosts(t *testing.T, ifname string) *daemonHosts {
 	return h
 }
 
-// daemon runs a daemon with all its features on a host until the test ends.
+// daemon runs a daemon on the host on until the test ends. Its configuration is beside its socket.
 func (h *daemonHosts) daemon(t *testing.T, on *topo.Host, socket string) {
 	t.Helper()
 	file := socket + ".toml"
@@ -163,7 +163,7 @@ func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 // programBytes is the number of bytes that a program writes and reads back.
 const programBytes = 1 << 20
 
-// program writes into a peer's memory and reads that back.
+// runProgram connects to the peer through the daemon at socket, writes into the peer's memory and reads that back.
 func runProgram(socket, peer string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -259,8 +259,8 @@ func TestDaemonSharesInterface(t *testing.T) {
 	h.checkTotals(t, 2*len(content)+writes*size+programBytes, len(content)+programBytes)
 }
 
-// checkTotals compares the counters of the daemon with the bytes of the commands, whose own messages are less than
-// slack.
+// checkTotals checks that the daemon counted the given payload bytes, and at most slack bytes more for the commands'
+// own messages.
 func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	t.Helper()
 	s := snapshotOf(t, h.socket)
@@ -316,7 +316,8 @@ func listens(t *testing.T, h *topo.Host, ports ...int) {
 	}
 }
 
-// TestServeOnDaemon: an unprivileged user serves through the daemon, and every copy of a peer succeeds on any queue.
+// TestServeOnDaemon: an unprivileged user serves through the daemon. Every copy by a peer succeeds, on whichever queue
+// its connection arrives.
 func TestServeOnDaemon(t *testing.T) {
 	h := newDaemonHosts(t)
 	dir := filepath.Join(h.dir, "served")

@@ -20,7 +20,7 @@ import (
 const defaultPort = 7174
 
 // openDevice opens the device selected by the flags. find returns the interface of the address at; address is the name
-// of the flag that sets it.
+// of the flag that sets at, for errors.
 func (g *global) openDevice(cmd *cobra.Command, flags *transport.Flags,
 	find func(netip.Addr) (string, error), at netip.AddrPort, address string) (verbs.Device,
 	error) {
@@ -87,7 +87,8 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
 
-// ownAddrs expands the wildcard addresses in at to the addresses of the interface of a daemon's device.
+// ownAddrs expands the wildcard addresses in at to the addresses of the device's interface. It returns nil unless the
+// device belongs to xwarpd.
 func ownAddrs(d verbs.Device, at []netip.AddrPort) (list []netip.AddrPort) {
 	t := d.Transport()
 	link, err := net.InterfaceByName(t.Interface)
@@ -116,7 +117,7 @@ func denied(err error) bool {
 	return errors.As(err, &refusal) && refusal.Code == control.CodePermission
 }
 
-// resolve parses a server, and returns its addresses in the order in which to try them.
+// resolve parses s, the host and port of a server, and returns its addresses in the order in which to try them.
 func resolve(ctx context.Context, s string) ([]netip.AddrPort, error) {
 	host, port, err := splitPort(s)
 	if err != nil {

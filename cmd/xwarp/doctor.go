@@ -127,7 +127,7 @@ The exit status is 1 if a check, a fix or an undo fails.`,
 			}
 		}
 		v.Lines, v.Undone = append([]doctor.Line{}, v.Lines...),
-			append([]doctor.Undone{}, v.Undone...) // no null
+			append([]doctor.Undone{}, v.Undone...) // JSON: [], not null
 		return finishDoctor(cmd, v, *asJSON, undo)
 	}
 	return cmd

@@ -54,7 +54,8 @@ func (r *reportFlags) validate(o *doctor.Options) error {
 	return nil
 }
 
-// write writes the report.
+// write completes the report and writes it to the file. It measures throughput to the peer if there is one, and removes
+// names unless --names is set.
 func (r *reportFlags) write(cmd *cobra.Command, g *global, name string, lines []doctor.Line) error {
 	report, err := doctor.NewReport(name, lines)
 	if err != nil {

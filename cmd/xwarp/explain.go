@@ -94,7 +94,7 @@ func listCodes(entries []explain.Entry) string {
 	return b.String()
 }
 
-// explainWidth is the longest line in characters.
+// explainWidth is the maximum length of a line in characters.
 const explainWidth = 100
 
 func entryText(e *explain.Entry) string {

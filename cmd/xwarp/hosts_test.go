@@ -20,8 +20,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// hosts creates two hosts. Unless requested, the veth ends have checksum offload off. Tests with their own hosts run in
-// parallel.
+// hosts creates two hosts joined by a veth pair with the given offloads. It lets the calling test run in parallel with
+// others.
 func hosts(t *testing.T, offA, offB topo.Offloads) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
@@ -130,7 +130,8 @@ func TestInterfaceIsFound(t *testing.T) {
 	}
 }
 
-// The error of a connection to a host that is down says that its address is not resolved, and where.
+// The error of a connection to a host that is down says that ARP or neighbour discovery got no answer, and on which
+// interface.
 func TestHostDown(t *testing.T) {
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	for at, by := range map[netip.Addr]string{
@@ -188,8 +189,8 @@ func TestLinkLocal(t *testing.T) {
 	}
 }
 
-// The kernel's TCP at the other end of a fresh veth, with all offloads, exchanges data at once in both roles, with MPA
-// and, as a program that knows nothing of it, without.
+// The kernel's TCP at the other end of a new veth pair exchanges data with the engine in both roles, without changes of
+// settings: the veth pair has its default offloads.
 func TestKernelPeerNeedsNoSettings(t *testing.T) {
 	content := strings.Repeat("blocks and partial checksums ", 1<<17)
 	for _, c := range []struct{ name, server, client string }{
@@ -218,7 +219,7 @@ func TestKernelPeerNeedsNoSettings(t *testing.T) {
 // An interrupted demo cleans up and reports the interruption.
 func TestDemoInterrupted(t *testing.T) {
 	needs.XSK(t)
-	net := hosts(t, topo.Offloads{}, topo.Offloads{}) // any namespace of our own will do
+	net := hosts(t, topo.Offloads{}, topo.Offloads{}) // demo runs in any network namespace
 	c := onHost(t, net.A, "demo", "--size=64MiB", "--loss=0.05", "--seed=12", "-v")
 	r, w := io.Pipe()
 	c.Cmd.Stderr = io.MultiWriter(w, &c.stderr)

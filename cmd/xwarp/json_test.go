@@ -38,7 +38,7 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 
 // Every command with output has JSON output.
 func TestJSONEverywhere(t *testing.T) {
-	none := map[string]bool{ // what makes files of its own, another program's output, and help
+	none := map[string]bool{ // commands that write files, print another program's output, or print help
 		"run":          true,
 		"bench matrix": true, "bench local": true, "json": true, "completion bash": true,
 		"completion zsh": true, "completion fish": true,

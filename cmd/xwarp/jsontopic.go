@@ -43,7 +43,7 @@ var documents = []struct {
 	{"xwarp version --json", versionInfo{}},
 }
 
-// newJSONTopic documents the keys, from the struct tags that define them.
+// newJSONTopic returns the help topic that documents the JSON keys. It generates the text from the tags of the structs.
 func newJSONTopic(*global) *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Keys of the JSON objects printed with --json. A new version may add keys. " +

@@ -67,7 +67,8 @@ func newDev(*global) *cobra.Command {
 	}, func(v devInfo) any { return v.Devices })
 }
 
-// newPlace returns the command link or dev.
+// newPlace returns the command link or dev. make returns the output for a snapshot and a device; an empty name means
+// all devices. rows returns the list in the output.
 func newPlace[T any](name, short, arg string, make func(*control.Snapshot, string) T,
 	rows func(T) any) *cobra.Command {
 	var o operatorFlags
@@ -99,7 +100,8 @@ func newPlace[T any](name, short, arg string, make func(*control.Snapshot, strin
 	return cmd
 }
 
-// makeLink reads the state of the interface in this network namespace. The daemon's may be another one.
+// makeLink reads the state of the interface in this network namespace. If the interface is not visible here, because
+// the daemon runs in another namespace, the state is NOP.
 func makeLink(port control.Port, d *control.DeviceState) linkRow {
 	r := linkRow{port, "NOP", "NOP", d.Interface, 0}
 	if r.Netdev == "" {

@@ -61,7 +61,8 @@ events and the lines of the daemon's log, other users those of their programs. F
 	return cmd
 }
 
-// readEvents shows the events after its call until ctx is done, without those of this command.
+// readEvents passes the events that occur after its call to show, until ctx is done. It omits the events of this
+// command's own session.
 func readEvents(ctx context.Context, d *client.Device,
 	show func([]control.EventRecord) error) error {
 	r, err := d.Events(ctx, nil)
@@ -88,12 +89,12 @@ func readEvents(ctx context.Context, d *client.Device,
 	return err
 }
 
-// newDrops returns the drops since the previous call. seen holds the counts. The first call returns none.
+// newDrops returns the drops since the previous call. seen holds the counts between calls. The first call returns none.
 func newDrops(s *control.Snapshot, seen map[string]uint64) (list []control.EventRecord) {
 	first := len(seen) == 0
 	for i := range s.Devices {
 		d := &s.Devices[i]
-		seen[d.Name] = 0 // so that a device without drops is known
+		seen[d.Name] = 0 // seen is then not empty, even without drops
 		for _, c := range d.Dropped {
 			key := d.Name + " " + c.Cause
 			if n := c.Frames - min(seen[key], c.Frames); n > 0 && !first {

@@ -70,7 +70,7 @@ func TestInterfaceNames(t *testing.T) {
 	}
 	check("eth0")
 	h.ip(t, "link", "set", "eth0", "name", "lan0")
-	h.ip(t, "link", "show", alt) // the kernel knows it
+	h.ip(t, "link", "show", alt) // fails unless A's interface still has the name alt
 	check("lan0")
 	srv.end(t)
 }

@@ -32,7 +32,7 @@ func TestNICCheck(t *testing.T) {
 		args = append(append(args, where(n.A)...), to...)
 		c := exec.CommandContext(ctx, "../../scripts/nic-check", args...)
 		c.Env = append(os.Environ(), asCommand+"=1")
-		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it cleans up
+		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // the script then cleans up
 		out, err := c.CombinedOutput()
 		return string(out), err
 	}
@@ -70,7 +70,7 @@ func TestNICCheck(t *testing.T) {
 	}
 }
 
-// line finds a step with a verdict.
+// line reports whether out has a line with a verdict on a step.
 func line(out, verdict, step string) bool {
 	for l := range strings.Lines(out) {
 		if f := strings.Fields(l); len(f) > 0 && f[0] == verdict &&

@@ -56,7 +56,8 @@ sshd=$!
 read end || kill $sshd
 `
 
-// sshHosts starts a server on both hosts, and returns a directory for PATH with an ssh that knows them.
+// sshHosts starts an OpenSSH server on both hosts. It returns a directory for PATH with a program ssh that has their
+// keys.
 func sshHosts(t *testing.T, n *topo.Net) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -109,7 +110,7 @@ func overSSH(t *testing.T, n *topo.Net, dir, name string, args ...string) (strin
 	defer cancel()
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it cleans up
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // the script then cleans up
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	must(t, n.A.Do(c.Start))

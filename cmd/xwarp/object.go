@@ -29,7 +29,8 @@ func objectCommand(name string, o *operatorFlags) (object, show *cobra.Command) 
 	return object, show
 }
 
-// defaultShow returns the function of an object without a subcommand.
+// defaultShow returns the function of an object's command that is called without a subcommand. Without arguments it
+// calls show. It prints the help for the argument "help", and refuses all others.
 func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 && args[0] == "help" {
@@ -78,7 +79,7 @@ func rearrange(root *cobra.Command, args []string) []string {
 	return args
 }
 
-// prefixOf returns the first of words that begins with text.
+// prefixOf returns the first of words that begins with text. It returns "" if none does, or if text is empty.
 func prefixOf(words []string, text string) string {
 	if i := slices.IndexFunc(words, func(w string) bool {
 		return text != "" && strings.HasPrefix(w, text)
@@ -124,7 +125,7 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		return usagef("device %q has no port %s, only port 1", name, port)
 	}
 	var names []string
-	found, ifname := "", "" // the current name of an interface
+	found, ifname := "", "" // ifname: current name, if name is an alternative name of an interface
 	if l, err := netlink.LinkByName(name); err == nil {
 		ifname = l.Attrs().Name
 	}

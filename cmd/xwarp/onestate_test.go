@@ -14,7 +14,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// onlyIn has the fields of a status that one of its renderers leaves out, by "text KEY" or "page KEY", with the reason.
+// onlyIn lists the status fields that xwarp status ("text KEY") or the status page ("page KEY") leaves out, with the
+// reason or the place that shows them.
 var onlyIn = map[string]string{
 	"page command":                 "for programs",
 	"page cq":                      "xwarp resource show",

@@ -51,7 +51,8 @@ func (o *operatorFlags) checkWatch(flag string) error {
 	return nil
 }
 
-// printSnapshots prints the result of make for each snapshot, once or until ctx is done.
+// printSnapshots prints the result of make for a snapshot: once, or with --watch repeatedly until the command is
+// cancelled.
 func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 	make func(*control.Snapshot) (T, error), text func(io.Writer, T) error) error {
 	if o.watch != 0 {
@@ -90,7 +91,7 @@ func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	return o.eachOf(ctx, d, f)
 }
 
-// eachOf is each on a connection to the daemon.
+// eachOf is each on an open connection to the daemon.
 func (o *operatorFlags) eachOf(ctx context.Context, d *client.Device,
 	f func(*control.Snapshot) error) error {
 	for {
@@ -127,8 +128,8 @@ func writeRow(w io.Writer, row any) error {
 	return err
 }
 
-// rowText formats a struct as iproute2 does: link DEV/PORT or dev DEV, then each JSON key and its value. Maps are
-// omitted, and empty values tagged omitempty or omitzero.
+// rowText formats a struct as iproute2 does: link DEV/PORT or dev DEV, then each JSON key and its value. It omits maps,
+// ifindex, and zero values whose tag has omitempty or omitzero.
 func rowText(row any) string {
 	var parts []string
 	walkRow(reflect.ValueOf(row), func(name string, v reflect.Value, omitempty bool) {
@@ -149,7 +150,7 @@ func rowText(row any) string {
 	return strings.Join(parts, " ")
 }
 
-// seconds rounds a time to whole seconds.
+// seconds converts a time in seconds to a Duration of whole seconds.
 func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }

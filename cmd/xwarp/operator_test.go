@@ -123,7 +123,7 @@ func TestOperatorScripts(t *testing.T) {
 	runScripts(t, "operator", socket)
 }
 
-// The confirmation that a daemon waits for.
+// TestConfirmScripts confirms to a daemon that waits for a confirmation.
 func TestConfirmScripts(t *testing.T) {
 	socket := startDaemon(t, `confirm = "1h"`)
 	runScripts(t, "confirm", socket)
@@ -192,7 +192,7 @@ func TestXDPScripts(t *testing.T) {
 	runScripts(t, "xdp", socket)
 }
 
-// doctor in its own network namespace: fixes are applied and undone.
+// TestDoctorCommand runs doctor in a network namespace: fixes are applied and undone.
 func TestDoctorCommand(t *testing.T) {
 	w := hosts(t, topo.NoOffloads, topo.Offloads{})
 	state := filepath.Join(t.TempDir(), "state.json")

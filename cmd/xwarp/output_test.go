@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fullDisk is an output that takes nothing.
+// fullDisk is an output whose writes fail, as on a full disk.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tried are commands of remedies by how they begin, and how the test runs them on a host with a daemon; "" means as
-// they are. spare0 is an interface that nothing uses. The longest beginning applies.
+// tried maps the beginning of a command in a remedy to the command line that the test runs on a host with a daemon; ""
+// means the beginning itself. The longest matching beginning applies. spare0 is an interface that nothing uses.
 var tried = map[string]string{
 	"dmesg | tail":                    "",
 	"ethtool -K":                      "ethtool -K spare0 tx off gro on gro off rxvlan off",
@@ -71,7 +71,8 @@ var tried = map[string]string{
 	"xwarp status":         "xwarp status",
 }
 
-// untried are the other commands and phrases, with the reason.
+// untried maps the beginnings of the other commands, and of phrases that look like commands, to the reason why the test
+// does not run them.
 var untried = map[string]string{
 	"bpftool":                "not installed for tests; doctor prints its result",
 	"ethtool -G":             "veth has no rings",
@@ -107,7 +108,7 @@ var untried = map[string]string{
 	"xwarp version":          "TestOutputErrors",
 }
 
-// command matches a command in a text: at its beginning, or after punctuation and words that introduce one.
+// commandText matches a command in a text: at its beginning, or after punctuation and words that introduce one.
 var commandText = regexp.MustCompile("(?:^|[;:(,`] ?|\\bor |\\bthen |\\bsee |next: )" +
 	"((?:xwarp|ip|ethtool|systemctl|ss|ping|lscpu|dmesg|swanctl|sysctl|ulimit|free|modprobe|groupadd|journalctl|bpftool|sudo|nft) [^;,\"()`\n]*)")
 
@@ -164,7 +165,7 @@ func commandsOf(t *testing.T) (list []string) {
 // not to be. A new one fails until it is in a table.
 func TestRemediesWork(t *testing.T) {
 	used := map[string]bool{}
-	lines := map[string]string{} // to run, with a text that names it
+	lines := map[string]string{} // command lines to run; the value is a command of a remedy
 	commands := commandsOf(t)
 	if len(commands) < 100 {
 		t.Fatalf("only %d commands found", len(commands))

@@ -51,7 +51,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		err = out.err // help ignores it
+		err = out.err // help ignores errors of Write
 	}
 	if err == nil {
 		return exitOK
@@ -124,8 +124,8 @@ func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// commands are the constructors of all commands. Each command accepts -j, or is listed in none of TestJSONEverywhere.
-// A new JSON object needs a line in documents (jsontopic.go).
+// commands are the constructors of all commands. Each command accepts -j, or is listed in the map none in
+// TestJSONEverywhere. A new JSON object needs a line in documents (jsontopic.go).
 var commands = []func(*global) *cobra.Command{
 	newDemo,
 	newServe,
@@ -154,7 +154,7 @@ var commands = []func(*global) *cobra.Command{
 // unparsed matches an error of strconv or of time.ParseDuration.
 var unparsed = regexp.MustCompile(`strconv\.(\w+): parsing ".*": (invalid syntax|value out of range)|time: .* duration .*`)
 
-// flagError replaces the error of a parser in the error of a flag by what the flag needs.
+// flagError replaces the parser's message in the error text of a flag by what the flag needs, such as "need a number".
 func flagError(text string) string {
 	return unparsed.ReplaceAllStringFunc(text, func(s string) string {
 		switch {
@@ -169,7 +169,7 @@ func flagError(text string) string {
 	})
 }
 
-// global is the state of all commands.
+// global holds the flags that all commands share.
 type global struct{ verbose bool }
 
 func newRoot() *cobra.Command {
@@ -205,7 +205,7 @@ All other traffic on the interface stays with the kernel. Most commands need roo
 		root.AddCommand(c(g))
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if root.PersistentFlags().Changed("json") { // cmd has no --json
+		if root.PersistentFlags().Changed("json") { // cmd has no --json of its own
 			return usagef("%s has no JSON output", cmd.CommandPath())
 		}
 		return nil
@@ -256,7 +256,8 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// likely lists the commands that an ambiguous abbreviation could mean.
+// likely returns the commands that an ambiguous abbreviation could mean, as ": could be A or B", or "" if there are
+// none.
 func likely(cmd *cobra.Command, text string) string {
 	var names []string
 	for _, c := range cmd.Commands() {

@@ -17,11 +17,12 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// verbsLibrary is the library to preload. libraryDirs are its directories in builds, packages
-// and the build of a package, relative to xwarp.
+// verbsLibrary is the library to preload. libraryDirs are its possible directories, relative to that of xwarp: in a
+// build, in an installed package, and in the build of a package.
 const verbsLibrary = "libxwarp-verbs.so"
 
-// dlopenLibrary is beside it, for programs that dlopen libibverbs. NCCL reads its path from the variable ncclLibrary.
+// dlopenLibrary is in the directory of verbsLibrary, for programs that load libibverbs by dlopen. NCCL reads its path
+// from the variable ncclLibrary.
 const (
 	dlopenLibrary = "libxwarp-dlopen.so"
 	ncclLibrary   = "NCCL_IBVERBS_LIB"

@@ -19,7 +19,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// installed copies this command to its own directory, optionally with the library beside it.
+// installed copies the test binary, as xwarp, to a new directory, optionally with the library beside it. It returns the
+// path of xwarp.
 func installed(t *testing.T, library bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +78,7 @@ var verbsLibraries = sync.OnceValues(func() (fstest.MapFS, error) {
 	return files, nil
 })
 
-// runs runs an installed command.
+// runs runs the command at the path xwarp and returns its output.
 func runs(xwarp string, args ...string) (out string, err error) {
 	c := exec.Command(xwarp, args...)
 	c.Env = append(os.Environ(), asCommand+"=1", "XWARP_SOCKET=/nonexistent", "LD_PRELOAD=")
@@ -85,7 +86,8 @@ func runs(xwarp string, args ...string) (out string, err error) {
 	return string(b), err
 }
 
-// refusing is a daemon with another protocol version.
+// refusing starts an imitated daemon that refuses each connection because of its protocol version. It returns its
+// socket.
 func refusing(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")

@@ -20,8 +20,8 @@ import (
 // versionSymbol is the symbol of the library that holds its version of the control protocol.
 const versionSymbol = "xwarp_protocol"
 
-// lookRun checks the requirements of xwarp run: its library and access to the daemon. If one is missing it only warns:
-// the host may not need xwarp run.
+// lookRun checks the requirements of xwarp run: its library and access to the daemon. A missing library or daemon is
+// only a warning, because the host may not need xwarp run.
 func lookRun() []doctor.Line {
 	library, err := findLibrary()
 	return []doctor.Line{lookLibrary(library, err), lookDaemon("")}
@@ -51,7 +51,7 @@ func lookLibrary(path string, err error) doctor.Line {
 	return l
 }
 
-// libraryVersion reads the version from the file, without loading the library.
+// libraryVersion reads the library's version of the control protocol from its file, without loading the library.
 func libraryVersion(path string) (uint32, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -104,7 +104,7 @@ func lookDaemon(path string) doctor.Line {
 	return l
 }
 
-// warnReplaced changes the line of a daemon that runs a version which an upgrade has replaced.
+// warnReplaced makes l a warning if the daemon runs a version that an upgrade has replaced on disk.
 func warnReplaced(l *doctor.Line, s *control.Snapshot) {
 	if s.Replaced {
 		l.Status = doctor.Warn
@@ -113,7 +113,8 @@ func warnReplaced(l *doctor.Line, s *control.Snapshot) {
 	}
 }
 
-// socketGroup returns the group that may open the socket.
+// socketGroup returns the name, or else the number, of the group that may open the socket. It returns xwarp if it
+// cannot read the group.
 func socketGroup(path string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

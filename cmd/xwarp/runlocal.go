@@ -23,7 +23,7 @@ import (
 // localDaemon is the hidden command that runs the private daemon of one program (run --local).
 const localDaemon = "run-local-daemon"
 
-// Descriptors of the private daemon.
+// File descriptors that the private daemon inherits.
 const (
 	programFd = 3 + iota // pidfd of the program
 	answerFd             // pipe for the path of the control socket, or an error
@@ -46,7 +46,8 @@ transport = "kernel"
 // controlSocket is the name of the control socket in the daemon's directory.
 const controlSocket = "control.sock"
 
-// longestDirectory leaves room for the name of the control socket: sun_path holds 107 characters.
+// longestDirectory is the maximum length of the parent of the daemon's directory. It leaves room for the names of the
+// directory and the control socket: sun_path holds 107 characters.
 const longestDirectory = 60
 
 // startLocal starts a private daemon for the program that replaces this process, and returns its control socket. The
@@ -118,7 +119,7 @@ func serveLocal(ctx context.Context) error {
 	}
 	if err != nil {
 		fmt.Fprint(answer, err)
-		return nil // the program's process reports it
+		return nil // startLocal, in the program's process, reports it
 	}
 	fmt.Fprint(answer, filepath.Join(dir, controlSocket))
 	answer.Close()

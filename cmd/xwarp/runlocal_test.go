@@ -23,7 +23,7 @@ const (
 	otherUser = 65533
 )
 
-// local returns `xwarp run --local` of a shell script, run as an unprivileged user.
+// local returns the command `xwarp run --local` with args, which runs as an unprivileged user.
 func local(t *testing.T, xwarp string, args ...string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(xwarp, append([]string{"run", "--local"}, args...)...)
@@ -49,7 +49,8 @@ func forAll(t *testing.T) (xwarp string) {
 	return xwarp
 }
 
-// exchangeScript starts a server, and a client until it reaches the server. The status is that of the server.
+// exchangeScript starts a server, and then a client again and again until it succeeds. The exit status is that of the
+// server.
 const exchangeScript = `set -e; timeout 60 %s & i=0
 until timeout 60 %s; do i=$((i + 1)); [ $i -lt 100 ]; sleep 0.1; done; wait $!`
 
@@ -69,7 +70,7 @@ func TestRunLocal(t *testing.T) {
 			"ib_write_bw -F -p 27180 -n 50 localhost", "65536      50"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // programs connected by ibv_modify_qp have to meet at different ports
+			t.Parallel() // the programs of each case meet at a TCP port of their own
 			p := local(t, xwarp, "--style", c.style, "--", "sh", "-c",
 				fmt.Sprintf(exchangeScript, c.server, c.client))
 			out, err := p.CombinedOutput()

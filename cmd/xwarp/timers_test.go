@@ -74,7 +74,7 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	}
 }
 
-// smalls is the number of files of smallFiles.
+// smalls is the number of files that smallFiles creates.
 const smalls = 100
 
 func smallFiles(t *testing.T) (dir string) {

@@ -80,7 +80,8 @@ Press q or Ctrl-C to quit.
 	return cmd
 }
 
-// screen shows a view, on a terminal within its size.
+// screen shows one view after the other. On a terminal, each replaces the previous one and is cut to the terminal's
+// size.
 type screen struct {
 	w  io.Writer
 	mu sync.Mutex
@@ -89,7 +90,7 @@ type screen struct {
 	last *view.Top // nil: none yet
 }
 
-// termSize is that of a terminal in characters. Zero means unknown.
+// termSize is the size of a terminal in characters. Zero means unknown.
 type termSize struct{ rows, columns int }
 
 func (s *screen) show(v *view.Top, asJSON bool) error {
@@ -116,7 +117,7 @@ func (s *screen) draw() error {
 	var b strings.Builder
 	b.WriteString(clearScreen)
 	if z.rows > 0 {
-		z.rows = max(z.rows-2, 1) // below is the line of the key
+		z.rows = max(z.rows-2, 1) // the last two lines are an empty one and "q: quit"
 	}
 	writeTop(&b, s.last, z)
 	b.WriteString("\nq: quit")
@@ -137,7 +138,7 @@ func (s *screen) watchSize() (stop func()) {
 			}
 			s.mu.Lock()
 			if s.last != nil {
-				s.draw() // an error repeats in show
+				s.draw() // the next call of show returns the error
 			}
 			s.mu.Unlock()
 		}
@@ -166,10 +167,11 @@ func userOf(c *view.ConnRates) string {
 	return uid
 }
 
-// topRows limits the connections shown where the number of rows is unknown.
+// topRows is the maximum number of connections shown if the output is not a terminal of known size.
 const topRows = 30
 
-// fit shortens text to the width of its column and marks the cut. It keeps the end, which has the port of an address.
+// fit shortens text to width characters and marks the cut. It keeps the end of the text, because an address ends with
+// the port.
 func fit(text string, width int) string {
 	if r := []rune(plain.Line(text)); len(r) > width {
 		return "…" + string(r[len(r)-width+1:])
@@ -177,14 +179,15 @@ func fit(text string, width int) string {
 	return text
 }
 
-// table is rows of text under a heading. Its widths are those of 80 columns.
+// table is rows of text under a heading. Its columns fit a terminal 80 characters wide, until widen widens them.
 type table struct {
 	rows   [][]string // the heading first
 	widths []int      // negative: aligned to the left
 	limit  int        // maximum number of lines
 }
 
-// widen widens the columns of text by at most extra characters in total, those that need it first and in order.
+// widen widens the left-aligned columns in order, one after the other, each to its longest text, by at most extra
+// characters in total.
 func (t *table) widen(extra int, order ...int) {
 	for _, c := range order {
 		need := 0
@@ -197,7 +200,8 @@ func (t *table) widen(extra int, order ...int) {
 	}
 }
 
-// write writes at most t.limit lines of at most columns characters.
+// write writes at most t.limit lines of at most columns characters; zero columns means no limit. If rows are missing,
+// the last line has their number.
 func (t *table) write(b *strings.Builder, columns int) {
 	shown := t.rows
 	if len(shown) > t.limit {
@@ -222,7 +226,8 @@ func (t *table) write(b *strings.Builder, columns int) {
 	}
 }
 
-// share limits tables to rows lines in total, with an empty line between them. The longest gives way.
+// share sets the limits of tables so that they have at most rows lines in total, with an empty line between two tables.
+// It shortens the longest table first, and none to less than two lines.
 func share(rows int, tables []*table) {
 	sum := len(tables) - 1
 	for _, t := range tables {
@@ -268,7 +273,7 @@ func writeTop(w io.Writer, v *view.Top, z termSize) error {
 	}
 	share(cmp.Or(z.rows, math.MaxInt), shown)
 	if z.rows == 0 {
-		conns.limit = topRows + 2 // with the heading and the number of others
+		conns.limit = topRows + 2 // with the heading and the line "and N more"
 	}
 	var b strings.Builder
 	for i, t := range shown {

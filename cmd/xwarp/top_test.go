@@ -89,7 +89,7 @@ func TestTopFollowsTheTerminal(t *testing.T) {
 	go func() {
 		r := bufio.NewReader(master)
 		for {
-			text, err := r.ReadString('t') // of "quit"; scaled numbers and names here have no t
+			text, err := r.ReadString('t') // of "quit"; no number or name here has a t
 			for err == nil && !strings.HasSuffix(text, "q: quit") {
 				var more string
 				more, err = r.ReadString('t')
