@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// classes reads the DSCP of each connection of e's programs until the returned function is called.
+// classes collects the DSCPs of the connections of e's programs until stop is called, which returns them.
 func (e *end) classes() (stop func() map[int]bool) {
 	seen, over := map[int]bool{}, make(chan struct{})
 	var reading sync.WaitGroup
@@ -33,7 +33,7 @@ func (e *end) classes() (stop func() map[int]bool) {
 }
 
 // TestClass runs perftest with a class of traffic: by rdma_set_option, and by the traffic class of an address vector.
-// The lower two of its bits are ECN's. TestDSCP of engine/daemon looks at the frames.
+// The lower two bits of the class belong to ECN. TestDSCP of engine/daemon looks at the frames.
 func TestClass(t *testing.T) {
 	a, b := pair(t)
 	for _, e := range []*end{a, b} {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestOtherNamespace runs a program in another network namespace than that of its daemon. An interface there with the
-// index of the daemon's interface is not the device's, whatever its name.
+// index of the daemon's interface is not the interface of the device, whatever its name.
 func TestOtherNamespace(t *testing.T) {
 	a, b := pair(t)
 	b.daemon.Close()

@@ -8,7 +8,8 @@ import (
 )
 
 // TestEngines makes the calls that 3FS and NCCL make first, in their order. 3FS reads the type of each GID below the
-// path of the device, and NCCL below /sys/class/infiniband.
+// path of the device, and NCCL below /sys/class/infiniband. It also runs stamps, which checks timestamps of
+// completions.
 func TestEngines(t *testing.T) {
 	path := filepath.Join(dir, "engines")
 	out, err := exec.Command("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", path,

@@ -26,7 +26,7 @@ import (
 // nobody is the user of the programs, which need no privilege.
 const nobody = 65534
 
-var dir string // that every user may enter
+var dir string // for files of the tests; every user may enter it
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(daemonOf); path != "" {
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var builds sync.Map // by name and flags, functions that return the path and an error
+var builds sync.Map // by name and flags: functions that return the path of a file, which they build once
 
 // build returns the path of a file that command builds, in its own directory. Tests with the same flags share it.
 func build(t testing.TB, name string, flags []string, command func(path string) *exec.Cmd) string {
@@ -92,7 +92,7 @@ type end struct {
 	env     []string // of programs
 }
 
-// values returns a part's counters of the daemon's device.
+// values returns the counters of one part of the daemon's device, such as rdma or tcp.
 func (e *end) values(part string) map[string]uint64 {
 	s := e.daemon.Snapshot()
 	return s.Statistics.Values(s.Devices[0].Name, part)
@@ -101,7 +101,7 @@ func (e *end) values(part string) map[string]uint64 {
 // pair creates two hosts, each with a daemon. Tests with their own hosts run in parallel.
 func pair(t *testing.T) (a, b *end) { return pairOn(t, "xdp") }
 
-// pairOn is pair with a transport.
+// pairOn is pair with the given transport of the daemons.
 func pairOn(t *testing.T, transport string) (a, b *end) {
 	t.Helper()
 	needs.XSK(t)
@@ -217,9 +217,9 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL,
 	}
 	p.Stdout, p.Stderr = &p.out, &p.out
-	p.WaitDelay = time.Second // what a program left behind may keep its output open
+	p.WaitDelay = time.Second // processes that it leaves behind may keep its output open
 	started := make(chan error)
-	go func() { // Pdeathsig wants the thread that forked to live
+	go func() { // Pdeathsig kills the program when the thread that starts it ends
 		e.do(func() error {
 			err := p.Start()
 			started <- err

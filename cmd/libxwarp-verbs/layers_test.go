@@ -56,7 +56,7 @@ func TestHeadersIncludeLowerLayers(t *testing.T) {
 }
 
 // TestForkedChildHasNewLocks checks that each lock of a file is set up again in the child of a fork, where its holder
-// does not exist. memory.c has its lock held during a fork.
+// does not exist. The lock of memory.c is an exception: the fork itself holds it.
 func TestForkedChildHasNewLocks(t *testing.T) {
 	static := regexp.MustCompile(`(\w+) = PTHREAD_(MUTEX|COND)_INITIALIZER;`)
 	files, err := filepath.Glob("lib/*.c")
@@ -76,7 +76,7 @@ func TestForkedChildHasNewLocks(t *testing.T) {
 	for path, text := range texts {
 		for _, m := range static.FindAllStringSubmatch(text, -1) {
 			found++
-			if strings.HasPrefix(m[1], "xw_") { // of several files
+			if strings.HasPrefix(m[1], "xw_") { // a lock that several files use
 				text = all
 			}
 			again := "pthread_" + strings.ToLower(m[2]) + "_init(&" + m[1] + ","

@@ -18,11 +18,11 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// daemonOf is the environment variable with the configuration of a process of this test that runs a daemon, which can
-// be killed.
+// daemonOf is the environment variable that makes the test binary run a daemon, which a test can kill. Its value is the
+// path of the configuration.
 const daemonOf = "XWARP_TEST_DAEMON"
 
-// runDaemon is the main function of such a process.
+// runDaemon is the main function of a process with daemonOf. path is its value.
 func runDaemon(path string) error {
 	cfg, err := config.Load(config.Source{Path: path})
 	if err != nil {
@@ -37,11 +37,11 @@ func runDaemon(path string) error {
 	return d.Run(ctx)
 }
 
-// process runs the daemon of e in its own process.
+// process replaces the daemon of e by one in its own process.
 func (e *end) process(t *testing.T) *exec.Cmd {
 	t.Helper()
 	e.daemon.Close()
-	os.Remove(e.socket) // of one that was killed
+	os.Remove(e.socket) // left by a daemon that was killed
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), daemonOf+"="+filepath.Join(filepath.Dir(e.socket), "xwarp.toml"))
 	cmd.Stderr = os.Stderr
@@ -91,7 +91,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
-// stop stops a daemon, and returns when all its threads have stopped.
+// stop stops a daemon by SIGSTOP, and returns when all its threads have stopped.
 func stop(t *testing.T, d *exec.Cmd) {
 	t.Helper()
 	d.Process.Signal(syscall.SIGSTOP)

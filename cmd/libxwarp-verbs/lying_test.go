@@ -41,7 +41,7 @@ type liar struct {
 type lyingMemory struct {
 	mem   []byte
 	words []int
-	slots bool // which it fills
+	slots bool // the daemon also fills the slots
 }
 
 func newLiar(t *testing.T, daemon string, seed uint64) *liar {
@@ -120,7 +120,7 @@ func (l *liar) serve(c *net.UnixConn, group *sync.WaitGroup) {
 	})
 }
 
-// keep maps the rings of the program.
+// keep maps the memory of rings that the daemon sends to the program, so that scribble can write to it.
 func (l *liar) keep(body []byte, files []int) {
 	if len(files) == 0 {
 		return
@@ -143,7 +143,7 @@ func (l *liar) keep(body []byte, files []int) {
 	l.mu.Unlock()
 }
 
-// scribble writes invalid values into the rings.
+// scribble writes invalid values into the rings from time to time, until stop is closed.
 func (l *liar) scribble(seed uint64, stop chan struct{}) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for {
@@ -171,7 +171,7 @@ func (l *liar) scribble(seed uint64, stop chan struct{}) {
 // value matches a number or string of JSON that is not a key.
 var value = regexp.MustCompile(`-?[0-9]+|"[^"]*"[,}]`)
 
-// extremes are the replacement values.
+// extremes are the texts that replace a value.
 var extremes = []string{
 	"0", "-1", "1", "3", "63", "64", "4096", "65536", "2147483647", "2147483648", "4294967295",
 	"4294967296", "9223372036854775807", "18446744073709551615", "18446744073709551616", "1e9",

@@ -55,9 +55,9 @@ func symbols(t *testing.T, path string) map[string]string {
 	return functions
 }
 
-// TestLibraryHasAllVersions compares the library with its list of versions, and with rdma-core of this host: a function
-// that takes an object of the library must not be that of rdma-core. testdata/left.txt names those that take none, and
-// rsockets.
+// TestLibraryHasAllVersions compares the library with its list of versions, and with rdma-core of this host: the
+// library must replace each function that takes one of its objects. testdata/left.txt lists the functions that it
+// leaves to rdma-core: those that take no object, and rsockets.
 func TestLibraryHasAllVersions(t *testing.T) {
 	pair(t)
 	ours := symbols(t, library(t))
@@ -86,8 +86,8 @@ func TestLibraryHasAllVersions(t *testing.T) {
 	}
 }
 
-// TestNewerFunctions runs a program with functions of newer versions of rdma-core, over libraries that have those of
-// tomorrow too.
+// TestNewerFunctions runs a program with functions of newer versions of rdma-core, over imitated libraries of a future
+// version (testdata/tomorrow.c).
 func TestNewerFunctions(t *testing.T) {
 	names, known := "-DNAMES=", exports(t)
 	var words []string

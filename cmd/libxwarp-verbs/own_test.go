@@ -47,14 +47,14 @@ func TestOwnHost(t *testing.T) {
 	}
 }
 
-// runOwn is run with both ends on one host.
+// runOwn is exchange.run with both ends on one host.
 func (x *exchange) runOwn(t *testing.T, a *end) {
 	a.wait(t, "an earlier server listens", func(s control.Snapshot) bool {
 		return len(s.Listeners) == 0
 	})
 	s := a.start(t, x.server, a)
 	target := strings.NewReplacer("@", a.addr, "%", a.addr6).Replace(x.client)
-	a.until(t, s, "listens", func() bool { // at all addresses of the host it does so one after the other
+	a.until(t, s, "listens", func() bool { // a wildcard server opens its addresses one after the other
 		for word := range strings.FieldsSeq(target) {
 			if at, err := netip.ParseAddr(word); err == nil {
 				return slices.ContainsFunc(a.daemon.Snapshot().Listeners,
@@ -74,7 +74,7 @@ func (e *end) second(t *testing.T) {
 	if err := e.host.AddVeth("own0", "own1", netip.MustParseAddr("198.51.100.1")); err != nil {
 		t.Fatal(err)
 	}
-	e.daemon.Close() // on a loaded machine it may exceed its time
+	e.daemon.Close() // may return an error: on a loaded machine it exceeds its timeout
 	path := filepath.Join(filepath.Dir(e.socket), "xwarp.toml")
 	text, err := os.ReadFile(path)
 	if err == nil {

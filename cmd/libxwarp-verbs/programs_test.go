@@ -35,8 +35,8 @@ type exchange struct {
 	wantServer, wantClient string // regular expressions
 }
 
-// A program of perftest measures the processor's clock by the system's before it prints figures, and gives up beside
-// load: it is run so often then.
+// Before a perftest program prints figures, it measures the processor's clock by the system's clock. On a loaded
+// machine it gives up and prints noClock. Such a measurement is repeated, up to clockTries runs in all.
 const (
 	noClock    = "Can't produce a report"
 	clockTries = 10

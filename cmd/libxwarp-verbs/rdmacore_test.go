@@ -72,7 +72,7 @@ func TestRDMACore(t *testing.T) {
 	})
 }
 
-// runRDMACore runs the tests at an address. At least least of them must pass.
+// runRDMACore runs the tests at an address. The parameter least is the number of tests that must pass at least.
 func runRDMACore(t *testing.T, a, b *end, address string, least int) {
 	const tests = "/usr/share/doc/rdma-core/tests"
 	if _, err := os.Stat(tests); err != nil {

@@ -72,8 +72,8 @@ func (e *end) idle(t *testing.T, p *program) {
 	})
 }
 
-// TestRemovalReachesServer ends the daemon below a server of Debian with a client, gracefully and not. Either way the
-// server learns that its device is gone, as when a NIC is removed, and rping ends.
+// TestRemovalReachesServer ends the daemon below a server of Debian with a client, by SIGTERM and by SIGKILL. Either
+// way the server learns that its device is gone, as when a NIC is removed, and rping ends.
 func TestRemovalReachesServer(t *testing.T) {
 	a, b := pair(t)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {

@@ -41,7 +41,7 @@ func (e *end) listensForSetup(t *testing.T, p *program) {
 	})
 }
 
-// runRoCE runs a server on b and a client on a.
+// runRoCE runs a server on b, which waits at setupPort, and a client on a.
 func (x *exchange) runRoCE(t *testing.T, a, b *end) {
 	t.Helper()
 	x.runWith(t, a, b, func() *program {

@@ -77,7 +77,7 @@ func TestNodeExporter(t *testing.T) {
 	a, b := pair(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- a.daemon.Run(ctx) }() // which writes the files as they change
+	go func() { done <- a.daemon.Run(ctx) }() // Run writes the files as they change
 	defer func() {
 		cancel()
 		<-done

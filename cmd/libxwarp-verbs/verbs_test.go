@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// own builds a program of testdata.
+// own builds a program of testdata and returns its path.
 func own(t testing.TB, name string, flags ...string) string {
 	t.Helper()
 	return build(t, name, flags, func(path string) *exec.Cmd {
@@ -22,7 +22,7 @@ func own(t testing.TB, name string, flags ...string) string {
 	})
 }
 
-// ownPrograms are programs of testdata with the names of their tests. Each prints what it checks.
+// ownPrograms are programs of testdata with the names of their tests. Each prints "all is well" at the end.
 var ownPrograms = map[string][]string{
 	"cm":    {"request", "queues", "depth", "unbound", "ports"},
 	"verbs": {"srq", "access", "extended", "local", "resize"},

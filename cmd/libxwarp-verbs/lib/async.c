@@ -72,7 +72,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 	do
 		if (read(context->async_fd, &n, sizeof n) != sizeof n)
 			return -1;
-	while (!(a = take(xw_context(context)))); /* its object was destroyed in this moment */
+	while (!(a = take(xw_context(context)))); /* none left: the object of the event was destroyed at this moment */
 	*event = a->event;
 	free(a);
 	return 0;
@@ -95,7 +95,7 @@ void xw_async_end(struct ibv_context *context, struct ibv_async_event *e)
 		for (p = &c->events; (a = *p);)
 			if (counts_of(&a->event) == counts_of(e)) {
 				*p = a->next;
-				xw_uncount(context->async_fd, false); /* a reader that has taken it finds no event */
+				xw_uncount(context->async_fd, false); /* if a reader has taken this count, it finds no event */
 				free(a);
 			} else {
 				p = &a->next;

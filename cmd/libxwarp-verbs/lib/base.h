@@ -54,8 +54,8 @@ void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 		found_##name = (type(*) params)xw_next(#name);               \
 	}
 
-/* NEXT declares next, which is found_NAME, or returns failure with ENOSYS if there is no such function. Constructors
- * of other libraries may run before those here. */
+/* NEXT declares next, which is found_NAME, or returns failure with ENOSYS if there is no such function. It looks up
+ * the function if needed: constructors of other libraries may run before that of FIND. */
 #define NEXT(type, failure, name, params)                                    \
 	if (!found_##name)                                                   \
 		find_##name();                                               \
@@ -124,8 +124,8 @@ static inline void xw_close(int *fd)
 		there;                                                     \
 	})
 
-/* xw_uncount takes one from an eventfd that counts the entries of a list, and reports whether it was above 0. It may
- * wait for that. */
+/* xw_uncount takes one from an eventfd that counts the entries of a list, and reports whether it was above 0. With
+ * wait, it waits until the count is above 0. */
 bool xw_uncount(int fd, bool wait);
 
 /* xw_socket is socket(2), even if librspreload.so replaces it by rsockets. */
@@ -137,7 +137,7 @@ struct json {
 	size_t n;
 };
 struct json json_get(struct json object, const char *key);
-bool json_next(struct json array, struct json *item); /* *item: the one before, or empty */
+bool json_next(struct json array, struct json *item); /* *item: empty, or the previous item */
 bool json_number(struct json v, uint64_t *n);
 bool json_u32(struct json object, const char *key, uint32_t *n); /* false: there is no such number, and *n is unchanged */
 bool json_text(struct json v, char *to, size_t room);
@@ -156,7 +156,7 @@ struct area {
 struct ring {
 	uint8_t *mem; /* start of the ring in the area */
 	uint32_t slots, size;
-	uint32_t own; /* this side's index */
+	uint32_t own; /* index of the next slot that this side writes or reads */
 	bool receives;
 	struct record *record; /* outstanding requests, see flush.c; may be NULL */
 };

@@ -30,7 +30,7 @@ struct note {
 	struct ibv_sge list[XW_MAX_SGE];
 };
 
-/* MAX_NOTES limits the outstanding work requests with bounce memory in all queues. */
+/* MAX_NOTES is the maximum number of outstanding work requests with bounce memory, in all queues together. */
 #define MAX_NOTES (1 << 16)
 
 atomic_uint xw_bounces;
@@ -134,7 +134,7 @@ static bool bounced(const struct note *n)
 	return false;
 }
 
-/* mark creates a note for the request in a slot, whose flags are at *flags. */
+/* mark creates a note for the request in a slot, whose flags are at *flags. It returns 0 or errno. */
 static int mark(uint8_t *slot, uint8_t *flags, const struct note *n)
 {
 	int64_t number = take_note(n);
@@ -213,12 +213,12 @@ static void land(struct note *n, const struct ibv_wc *wc)
 			bring_back(&notes[i], UINT64_MAX);
 			drop(&notes[i]);
 		}
-	if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) /* has the length of the Write */
+	if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) /* byte_len of that opcode is the length of the Write */
 		bring_back(n, wc->byte_len);
 	n->n = 0;
 }
 
-/* note_of returns NULL for an invalid completion. */
+/* note_of returns the note of a marked completion, or NULL if the completion is invalid. */
 static struct note *note_of(const struct ibv_wc *wc)
 {
 	return wc->wr_id < n_notes && notes[wc->wr_id].owner ? &notes[wc->wr_id] : NULL;

@@ -131,7 +131,8 @@ static struct call *take_call(struct session *s, uint64_t id)
 	return c;
 }
 
-/* incoming handles one frame. Its body is passed to settle or freed. */
+/* incoming handles one frame. It passes the body to settle, or frees it. It returns false for an unexpected frame,
+ * which ends the session. */
 static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
 {
 	struct json text = {body, n};
@@ -164,7 +165,7 @@ static void end(struct session *s)
 		xw_on_lost(s);
 		s->dead = true;
 		int fd = s->fd;
-		s->fd = -1; /* before the number can be of another file: a forked child closes it */
+		s->fd = -1; /* before close: a forked child closes s->fd, whose number may be reused */
 		shutdown(fd, SHUT_RDWR); /* a running daemon then ends the session and the channels of its queues */
 		close(fd); /* open contexts may keep the session for as long as the program runs */
 		orphaned = s->refs > 1; /* otherwise the last context was closed */

@@ -71,7 +71,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, vo
 				return 0;
 			}
 		}
-		if (n == 1) /* the end shows here before the session notices it, or the queue is being destroyed */
+		if (n == 1) /* the queue's channel ended before the session noticed, or the queue is being destroyed */
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 }

@@ -107,7 +107,7 @@ EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 	return 0;
 }
 
-/* extract removes the events of an identifier from its channel. */
+/* extract removes the events of an identifier from its channel and returns them as a list. */
 static struct event *extract(struct id *id)
 {
 	struct event_channel *ch = container_of(id->cm.channel, struct event_channel, cm);

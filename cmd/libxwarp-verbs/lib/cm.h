@@ -44,7 +44,7 @@ struct peek {
 struct id {
 	struct rdma_cm_id cm;
 	struct peek peek; /* must be at this offset */
-	char theirs[1024]; /* what a newer function of librdmacm may use behind it */
+	char theirs[1024]; /* space for members that functions of a newer librdmacm use */
 	struct id *next;
 	enum cm_state state;
 	bool afonly;
@@ -54,7 +54,7 @@ struct id {
 	bool down_early; /* the queue pair went down before the reply to connect or accept */
 	bool removed;	/* DEVICE_REMOVAL was posted */
 	bool lost;	/* listeners were lost with the daemon; relisten opens them again */
-	unsigned round;	/* last one of relisten */
+	unsigned round;	/* last round of relisten that tried this identifier */
 	int backlog;	/* of rdma_listen; 0: it has not returned yet */
 	uint32_t qp;	/* connected queue pair */
 	uint32_t request;
@@ -90,7 +90,7 @@ extern pthread_cond_t xw_cm_changed;
 
 static inline struct id *xw_id(struct rdma_cm_id *cm) { return container_of(cm, struct id, cm); }
 
-/* Both require the lock. xw_cm_post takes ownership of e. */
+/* xw_id_new and xw_cm_post require the lock. xw_cm_post takes ownership of e. */
 struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps);
 void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e);
 
@@ -115,14 +115,14 @@ static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* verbs 
 bool xw_wildcard(const struct sockaddr *a);
 socklen_t xw_addr_len(const struct sockaddr *a);
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room);
-bool xw_addr_parse(const struct session *s, struct json v, struct sockaddr_storage *a); /* of its daemon */
+bool xw_addr_parse(const struct session *s, struct json v, struct sockaddr_storage *a); /* from the daemon of s */
 uint16_t *xw_port(struct sockaddr *a);
 void xw_free_port(struct id *id); /* closes reserved */
 void xw_close_listeners(struct id *id);
 void xw_resume_listeners(void);
 void xw_listeners_lost(struct id *id, struct session *s); /* the session is dead; the lock must be held */
-/* xw_lost_id returns an identifier with lost listeners that was not tried in this round, or NULL. Round 0 is none.
- * The lock must be held. */
+/* xw_lost_id returns an identifier with lost listeners that was not tried in this round, or NULL. Round 0 stands for
+ * none: then it may return any identifier with lost listeners. The lock must be held. */
 struct id *xw_lost_id(unsigned round);
 bool xw_relistens(const struct id *id); /* another thread opens its listeners; the lock must be held */
 void xw_cm_forked(void);

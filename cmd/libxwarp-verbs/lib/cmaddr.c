@@ -209,10 +209,10 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 		memcpy(local, src, xw_addr_len(src));
 	if (!id->any_port) {
 		xw_free_port(id);
-	} else if (id->reserved < 0) { /* this is not the first time */
+	} else if (id->reserved < 0) { /* the port of an earlier call is no longer reserved */
 		*xw_port((struct sockaddr *)local) = 0;
 	}
-	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets retry like this */
+	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets pass this address itself when they retry */
 		memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
 	if (local->ss_family == AF_UNSPEC || xw_wildcard((struct sockaddr *)local)) {
 		uint16_t port = local->ss_family == AF_UNSPEC ? 0 : *xw_port((struct sockaddr *)local);

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-/* The reply has the connection parameters of the daemon. Programs see 8 bits of each. */
+/* xw_byte returns a number of a JSON object, at most 255: programs see 8 bits of each connection parameter. */
 uint8_t xw_byte(struct json v, const char *key)
 {
 	uint64_t n = 0;
@@ -95,10 +95,10 @@ static void answered(struct call *c)
 			id->cm.route.addr.src_storage = a;
 		if (!id->request)
 			xw_take_private(e, json_get(params, "PrivateData"));
-		/* The peer may use less than this end accepts, and says so. */
+		/* The peer announces how many Reads it issues, which may be fewer than this end accepts. */
 		e->cm.param.conn.responder_resources = least(xw_byte(params, "IRD"), xw_byte(params, "PeerORD"));
 		e->cm.param.conn.initiator_depth = xw_byte(params, "ORD");
-		/* Then rdma_establish follows. */
+		/* After CONNECT_RESPONSE the program calls rdma_establish. */
 		xw_cm_post(id, &id->cm, moves_own(id) && !id->request ? RDMA_CM_EVENT_CONNECT_RESPONSE : RDMA_CM_EVENT_ESTABLISHED, 0, e);
 		if (id->down_early) {
 			id->state = CM_DOWN;
@@ -110,9 +110,9 @@ static void answered(struct call *c)
 	xw_resume_listeners();
 }
 
-/* operate moves the queue pair of an identifier to RTS: connect and accept need no further step of the program, except
- * that with style roce a program does that with its own queue pair, one that rdma_create_qp did not create. It returns
- * the handle, or 0 if there is no such queue pair or it is in ERR. */
+/* operate prepares a queue pair for connect or accept. It returns the handle, or 0 if there is no such queue pair or
+ * it is in ERR. It moves the queue pair to RTS, unless own is set: then the program does that itself (see
+ * moves_own). */
 static uint32_t operate(struct session *s, uint32_t qp_num, bool own)
 {
 	struct qp *q;
@@ -134,7 +134,7 @@ static uint32_t operate(struct session *s, uint32_t qp_num, bool own)
 /* defaults are the parameters of a program that passes none. */
 static struct rdma_conn_param defaults = {.responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH};
 
-/* start reserves an identifier for connect or accept. */
+/* start reserves an identifier in state from for connect or accept. It sets *qp to the handle of the queue pair. */
 static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state from, uint32_t *qp)
 {
 	if (too_deep(p))
@@ -185,13 +185,13 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	return xw_cm_complete(id);
 }
 
-/* set_class sets the class of the packets of a queue pair. */
+/* set_class sets the DSCP of the packets of a queue pair. */
 static int set_class(struct id *id, uint32_t qp)
 {
 	return xw_ask(id->s, "modify_qp", "{\"handle\":%u,\"dscp\":%d}", qp, id->dscp);
 }
 
-/* As Linux does for TCP sockets, it leaves the two bits of ECN alone. */
+/* xw_set_tos ignores the two ECN bits of tos, as Linux does for TCP sockets. */
 int xw_set_tos(struct id *id, uint8_t tos)
 {
 	bool connected = false;
@@ -214,7 +214,7 @@ EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	if (start(id, p, CM_REQUEST, &qp) != 0)
 		return -1;
 	put_private(data, id, p->private_data, p->private_data_len);
-	if (id->dscp) /* of its own, not the listener's */
+	if (id->dscp) /* set on this identifier; otherwise the listener's applies */
 		set_class(id, qp);
 	xw_begin(id->s, &id->call, "accept", "{\"handle\":%u,\"qp\":%u,\"ird\":%u,\"ord\":%u%s}", id->request, qp,
 		 reads(p->responder_resources, least(id->responder, XW_READS)), reads(p->initiator_depth, least(id->depth, XW_READS)), data);
@@ -249,7 +249,7 @@ EXPORT int rdma_disconnect(struct rdma_cm_id *cm)
 	pthread_mutex_lock(&xw_cm_lock);
 	bool connected = id->state == CM_CONNECTED, over = id->state == CM_DOWN && id->qp;
 	if (id->peek.sync && id->cm.event && id->cm.event->event != RDMA_CM_EVENT_ESTABLISHED)
-		over = false; /* the event for a synchronous call was already posted */
+		over = false; /* an earlier synchronous call already returned this event */
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!connected && !over)
 		return xw_fail(EINVAL);

@@ -63,7 +63,7 @@ enum { PAUSE = 200, MAX_PAUSE = 1000 };
 
 /* Guarded by xw_cm_lock. */
 static bool running;	   /* a thread runs relisten */
-static struct id *current; /* that it uses */
+static struct id *current; /* identifier that this thread uses; NULL: none */
 static long pause_ms;	   /* before its next attempt */
 
 static void *relisten(void *unused);
@@ -98,7 +98,7 @@ static void lost(struct listener *l)
 
 void xw_cm_forked(void)
 {
-	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder and those who wait do not exist in the child */
+	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder and the waiting threads do not exist in the child */
 	pthread_cond_init(&xw_cm_changed, NULL);
 	running = false;
 	current = NULL;
@@ -129,7 +129,7 @@ static void requested(struct call *c)
 	LOCKED(&xw_cm_lock)
 		taken = handle && l->id && new_request(l, c->result, handle);
 	if (handle && !taken)
-		xw_send(l->s, "reject", "{\"handle\":%u}", handle); /* without memory, the request times out in the daemon */
+		xw_send(l->s, "reject", "{\"handle\":%u}", handle); /* if memory is short, it times out in the daemon */
 	int error = c->error;
 	xw_call_end(c);
 	LOCKED(&xw_cm_lock) {
@@ -235,7 +235,7 @@ static bool listens(struct id *id, const struct sockaddr *a)
 }
 
 /* listen_everywhere listens on each address of the wildcard's family, and for a dual-stack wildcard also on IPv4,
- * except where it listens already. Without such listeners, if another program has the port on one address, it listens
+ * except where it listens already. If again is not set and another program has the port on one address, it listens
  * on none. Loopback addresses come last: the perftest client connects to the second listener of its server without
  * waiting for it. */
 static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog, bool again)
@@ -296,7 +296,7 @@ static void listen_again(struct id *id)
 	pthread_mutex_unlock(&xw_cm_lock);
 	int error = xw_wildcard(a) ? listen_everywhere(id, a, id->backlog, true) : listen_at(id, a, id->backlog);
 	xw_addr_text(a, text, sizeof text);
-	bool gone = error == ENODEV || error == EIO || error == ECONNABORTED; /* again, or the daemon stops */
+	bool gone = error == ENODEV || error == EIO || error == ECONNABORTED; /* the daemon is gone again, or stops */
 	if (error && !gone && xw_first_time(__func__))
 		xw_warn("xwarpd is back, but this program cannot listen on %s again: %s (it tries until it can)", text, strerror(error));
 	pthread_mutex_lock(&xw_cm_lock);

@@ -10,9 +10,9 @@
 
 #define SPINS 32      /* empty polls in a row after which each yields the CPU */
 #define YIELDS 128    /* further empty polls after which each sleeps instead */
-#define MANY 4        /* CPUs with which no poll sleeps: for two programs and the daemon of each on a host */
+#define MANY 4        /* with this many CPUs no poll sleeps: enough for two programs, each with its daemon */
 #define SLEEP 200000  /* maximum ns of a sleep: the program may wait for something else as well */
-#define PAUSE 100000  /* ns between two polls of a thread that also does something else */
+#define PAUSE 100000  /* a longer time in ns between two polls means that the thread also does something else */
 
 /* vain counts consecutive empty polls of one queue by this thread. A high count means that the thread waits for this
  * queue only. */
@@ -38,7 +38,7 @@ static int64_t read_clock(clockid_t clock)
 
 static int64_t now(void) { return read_clock(CLOCK_MONOTONIC); }
 
-/* xw_query_rt_values reads the clock of completion timestamps. Drivers of NICs put it in tv_nsec as a whole, too. */
+/* xw_query_rt_values reads the clock of completion timestamps. All of it is in tv_nsec, as with the drivers of NICs. */
 int xw_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values)
 {
 	(void)c;
@@ -122,7 +122,8 @@ static void close_cq(struct cq *cq)
 	free(cq);
 }
 
-/* xw_cq_wake makes the channel watch the signal of the queue, whose end is an event. */
+/* xw_cq_wake makes the channel watch the signal of the queue. The end of that stream, when the daemon is gone, is an
+ * event too. */
 void xw_cq_wake(struct cq *cq)
 {
 	if (cq->ib.channel)
@@ -199,7 +200,7 @@ static struct ibv_wc completion(const uint8_t *e)
 
 static bool marked(const uint8_t *e) { return e[XW_CQE_FLAGS] & XW_WC_WAS_MARKED; }
 
-/* take consumes a completion. */
+/* take converts a completion, and copies back the data of a marked request. */
 static struct ibv_wc take(const uint8_t *e)
 {
 	struct ibv_wc wc = completion(e);
@@ -209,10 +210,10 @@ static struct ibv_wc take(const uint8_t *e)
 	return wc;
 }
 
-/* next consumes the oldest completion of a queue, which is at e. */
+/* next retires the request of the oldest completion of a queue, which is at e, and returns the completion. */
 static struct ibv_wc next(struct cq *cq, const uint8_t *e)
 {
-	if (!cq->flushed) /* the other requests are retired */
+	if (!cq->flushed) /* otherwise xw_cq_flush has retired all requests */
 		xw_cq_retire(cq, e);
 	return take(e);
 }
@@ -318,7 +319,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	pthread_mutex_lock(&cq->poll);
 	for (int left = available(cq); n < room && left > 0; left--) {
 		const uint8_t *e = at(cq, 0);
-		if (get32(e + XW_CQE_QP) != 0) /* otherwise of a destroyed queue pair */
+		if (get32(e + XW_CQE_QP) != 0) /* 0: its queue pair was destroyed */
 			wc[n++] = next(cq, e);
 		release(cq);
 	}

@@ -85,10 +85,10 @@ static unsigned index_of(const struct link *l)
 	unsigned n = if_nametoindex(l->interface);
 	char name[IF_NAMESIZE];
 
-	return n || !if_indextoname(l->ifindex, name) || !xw_is_here(l) ? n : l->ifindex; /* its name changed */
+	return n || !if_indextoname(l->ifindex, name) || !xw_is_here(l) ? n : l->ifindex; /* the interface was renamed */
 }
 
-/* serves reports whether a link is that of an interface. */
+/* serves reports whether a link is on the interface of this name. */
 static bool serves(const struct link *l, const char *interface)
 {
 	unsigned n = index_of(l);
@@ -334,7 +334,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 	return n;
 }
 
-/* The library's own enumeration: 0 is IB, RoCE v1 and what an RNIC has, 1 is RoCE v2. */
+/* ibv_query_gid_type has its own enumeration: 0 is IB, RoCE v1 and the type of an RNIC, 1 is RoCE v2. */
 EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
 {
 	union ibv_gid gid;

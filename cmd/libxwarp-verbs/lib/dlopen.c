@@ -46,7 +46,7 @@ static void *open_ours(opener *next, int mode)
 
 __attribute__((noinline)) static void *open_rdma(opener *next, const char *file, int mode)
 {
-	void *h, *theirs = next(file, mode); /* ours needs the one that the program names */
+	void *h, *theirs = next(file, mode); /* libxwarp-dlopen.so needs the library that the program names */
 
 	if (!theirs && mode & RTLD_NOLOAD)
 		return NULL;
@@ -81,8 +81,8 @@ __attribute__((noinline)) static bool uses_rdma(const char *file)
 
 FIND(void *, dlopen, (const char *, int))
 
-/* dlopen searches relative to its caller ($ORIGIN, RUNPATH), which it determines from the return address, so jump to
- * it. */
+/* The next dlopen searches relative to its caller ($ORIGIN, RUNPATH), which it determines from the return address.
+ * So this function ends with a jump to it, not with a call. */
 EXPORT void *dlopen(const char *file, int mode)
 {
 	NEXT(void *, NULL, dlopen, (const char *, int));

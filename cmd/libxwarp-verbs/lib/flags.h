@@ -1,6 +1,6 @@
-/* The flags of all arguments of verbs, in one table. Flags that only select what a call returns (ibv_query_qp) are not
- * checked, as by drivers of the kernel. Newer flags are written as bits, because the headers of the build host may not
- * have their names. */
+/* The flags of all arguments of verbs, in one table. Flags that only select what a call returns (ibv_query_qp) are
+ * not checked, as in the drivers of the kernel. Newer flags are written as bits, because the headers of the build
+ * host may not have their names. */
 #pragma once
 #include "base.h"
 
@@ -33,7 +33,7 @@ enum xw_flags {
 static const struct xw_flag_set {
 	uint64_t works;	  /* has its effect, or is a hint */
 	uint64_t refused; /* has a meaning that this library does not support */
-	const char *what; /* for those */
+	const char *what; /* name of the refused ones, for the message */
 } xw_flag_sets[] = {
 	/* Optional access bits may be ignored (ibv_reg_mr). */
 	[XW_FLAGS_REGION] = {IBV_ACCESS_LOCAL_WRITE | XW_REMOTE_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |

@@ -20,7 +20,8 @@ struct record {
 	struct posted at[];
 };
 
-/* FACTOR is the length of a record in rings: one for the ring, one for the daemon's queue, and one for posting. */
+/* FACTOR is the length of a record in rings: one for the ring, one for the daemon's queue, and one for posting,
+ * rounded up to a power of two. */
 #define FACTOR 4
 
 static uint8_t op_of(uint32_t kind) { return (uint8_t)kind; }
@@ -81,8 +82,8 @@ static void retire(struct record *k, const uint8_t *e)
 	}
 }
 
-/* A queue pair is in a list of each of its completion queues: link 0 for that of sends, link 1 for another one of
- * receives. */
+/* A queue pair is in a list of each of its completion queues. in_cq[0] links the list of the completion queue of
+ * sends, in_cq[1] that of receives if it is another one. */
 
 static int link_of(const struct cq *cq, const struct qp *q) { return q->ib.send_cq == &cq->ib ? 0 : 1; }
 
@@ -107,8 +108,8 @@ void xw_cq_delist(struct cq *cq, uint32_t qp_num)
 		*p = (*p)->in_cq[link_of(cq, *p)];
 }
 
-/* xw_cq_retire handles a polled completion. An error ends the queue pair; programs look at its state before the event
- * of the daemon can be there. cq must be locked. */
+/* xw_cq_retire handles a polled completion. A completion with an error moves the queue pair to ERR at once: programs
+ * look at its state before the event of the daemon arrives. cq must be locked. */
 void xw_cq_retire(struct cq *cq, const uint8_t *e)
 {
 	uint32_t qp_num = get32(e + XW_CQE_QP);

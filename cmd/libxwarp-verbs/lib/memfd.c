@@ -27,7 +27,7 @@ struct kept {
 
 enum { FREE, CLAIMED };
 
-/* all limits the number of kept descriptors. Further mappings have none. */
+/* all holds the mappings whose descriptors are kept. When it is full, further mappings have no memfd. */
 static struct kept all[256];
 
 struct wanted {
@@ -208,7 +208,7 @@ UNCHECKED static void *map(mapper *next, void *addr, size_t n, int prot, int fla
 
 	if (!next)
 		next = xw_mmap;
-	if (shared && !(prot & PROT_EXEC)) { /* vm.memfd_noexec may forbid that */
+	if (shared && !(prot & PROT_EXEC)) { /* vm.memfd_noexec may forbid executable memfds */
 		int before = errno;
 		p = map_memfd(next, addr, n, prot, flags);
 		errno = before;

@@ -123,8 +123,8 @@ bool xw_mapped(dev_t device, ino_t inode)
 	return found;
 }
 
-/* protect blocks writers to present pages until the descriptor is closed. With missing, it also blocks the first
- * access to pages of anonymous memory. It returns -1 if that is not possible. */
+/* protect blocks writers to present pages until the descriptor that it returns is closed. With missing, it also
+ * blocks the first access to pages of anonymous memory. It returns -1 if it cannot block them. */
 static int protect(uintptr_t start, size_t n, bool missing)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
@@ -187,7 +187,8 @@ static size_t page_states(int pagemap, uintptr_t start, uintptr_t end, uint64_t 
 	return got < 0 ? 0 : (size_t)got / sizeof *state;
 }
 
-/* run_end returns the end of a run of pages to copy, or of untouched pages. */
+/* run_end returns the end of the run of pages that begins at start. *hole is set if the pages are untouched, and not
+ * set if they must be copied. */
 static uintptr_t run_end(int pagemap, uintptr_t start, uintptr_t end, bool *hole)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = start, gap = start; /* pages from gap to at are untouched */
@@ -242,7 +243,7 @@ static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 	if (pagemap < 0)
 		xw_madvise((void *)start, end - start, MADV_POPULATE_READ); /* only present pages can be protected */
 	else
-		clear(start, end); /* may be left from a buffer that grew while it was registered */
+		clear(start, end); /* the arena may have old data of a buffer that grew while it was registered */
 	int guard = protect(start, end - start, pagemap >= 0), error = copy_in(start, end, pagemap);
 
 	if (!error && xw_mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
@@ -288,7 +289,7 @@ static int rights;
 
 static bool allowed(const struct vma *v) { return (v->prot & rights) == rights; }
 
-/* check_piece checks whether a mapping is or can be moved to the arena. It returns 0 or errno. */
+/* check_piece checks whether a mapping is in the arena or can be moved there. It returns 0 or errno. */
 static int check_piece(const struct vma *v)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
@@ -342,7 +343,7 @@ static bool shared(uintptr_t start, uintptr_t end)
 /* Range of the arena that no_stranger looks for. */
 static uintptr_t wanted_from, wanted_to;
 
-/* no_stranger rejects mappings of the range at another address, where the program moved it. */
+/* no_stranger rejects mappings of the wanted range of the arena at another address: the program moved them there. */
 static int no_stranger(const struct vma *v)
 {
 	bool wanted = v->offset < wanted_to && v->offset + (v->end - v->start) > wanted_from;
@@ -362,8 +363,8 @@ static int vacant(uintptr_t start, uintptr_t end)
 /* Range of the arena that back_piece makes private. */
 static uintptr_t back_from, back_to;
 
-/* back_piece makes the range private at any address: the program may have moved it (mremap). If mremap also made it
- * longer, the part behind it is included up to the next share. */
+/* back_piece makes the range private at whichever address it is mapped: the program may have moved it (mremap). If
+ * mremap also made it longer, the part behind it is included up to the next share. */
 static int back_piece(const struct vma *v)
 {
 	uintptr_t at = v->offset > back_from ? v->offset : back_from, stop = v->offset + (v->end - v->start);

@@ -31,7 +31,8 @@ void xw_bounce_free(struct bounce *b);
 /* xw_bounce_send and xw_bounce_recv process a slot before it is published. They return errno. */
 int xw_bounce_send(const void *owner, uint8_t *slot);
 int xw_bounce_recv(const void *owner, uint8_t *slot);
-/* xw_bounce_done handles a marked completion, xw_bounce_land one that will be polled later. */
+/* xw_bounce_done copies back the data of a marked completion that is polled, xw_bounce_land that of one that will be
+ * polled later. */
 void xw_bounce_done(struct ibv_wc *wc);
 void xw_bounce_land(const struct ibv_wc *wc);
 void xw_bounce_forget(const void *owner); /* for a queue that is destroyed */

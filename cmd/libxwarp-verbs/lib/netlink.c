@@ -84,13 +84,14 @@ static int ask(int fd, const void *request, size_t n)
 	return 0;
 }
 
-/* replaced has the descriptors of sockets that were to be of NETLINK_RDMA, so that other writes cost nothing. A closed one
- * stays in it, and its number may be of another file then. */
+/* replaced is a bit set of the descriptors of sockets that replace NETLINK_RDMA sockets, so that writes to other
+ * descriptors cost little. The bit of a closed descriptor stays set, even if another file gets its number. */
 enum { DESCRIPTORS = 4096 };
 static _Atomic uint32_t replaced[DESCRIPTORS / 32];
 
-/* asks reports whether a message of fd without an address, or with the address to, is for the kernel, and fd a socket of
- * NETLINK_USERSOCK. The kernel is the default (netlink(7)), unless the socket is connected to another one. */
+/* asks reports whether fd is a socket of NETLINK_USERSOCK, and a message on it to the address to is for the kernel.
+ * A message without an address (to is NULL) is for the kernel (netlink(7)), unless the socket is connected to
+ * another address. */
 static bool asks(int fd, const struct sockaddr *to, socklen_t n)
 {
 	struct sockaddr_nl peer = {0};
@@ -136,7 +137,7 @@ static ssize_t ask_pieces(int fd, const struct iovec *v, size_t pieces)
 	return ask_bytes(fd, b, n);
 }
 
-/* SENDS defines a function that sends to the daemon what is for the kernel. */
+/* SENDS defines a function that sends messages for the kernel to the daemon instead. */
 #define SENDS(name, params, args, to, to_len, asked)         \
 	FIND(ssize_t, name, params)                           \
 	EXPORT ssize_t name params                            \

@@ -59,7 +59,7 @@ struct channel {
 	pthread_mutex_t lock; /* serialises delivery and destruction of a queue */
 };
 
-#define XW_CQ_LISTS 256 /* of queue pairs */
+#define XW_CQ_LISTS 256 /* number of lists in qps */
 
 struct cq {
 	union {
@@ -78,8 +78,8 @@ struct cq {
 	unsigned idle; /* consecutive empty polls */
 	struct events completions, async;
 	uint8_t current[XW_CQE_SIZE]; /* completion of an extended poll */
-	bool stamps;			   /* the program reads when it was polled */
-	uint64_t polled, polled_wall;	   /* by CLOCK_MONOTONIC_RAW and CLOCK_REALTIME, in ns */
+	bool stamps;			   /* the program reads timestamps */
+	uint64_t polled, polled_wall;	   /* time of the poll by CLOCK_MONOTONIC_RAW and CLOCK_REALTIME, in ns */
 };
 
 struct srq {
@@ -145,8 +145,8 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max);
 #define XW_INIT_MUST (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 #define XW_RTR_MUST (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
 #define XW_RTS_MUST (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
-/* XW_QPN_OF_CM is the peer's number in the attributes of rdma_init_qp_attr. No connection has it: it is that of subnet
- * management. */
+/* XW_QPN_OF_CM is the number of the peer's queue pair that rdma_init_qp_attr sets. No other queue pair has it: QPN 0
+ * is reserved for subnet management. */
 #define XW_QPN_OF_CM 0
 bool xw_may_roce(enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a, int mask);
 /* xw_move_roce sends a transition to the daemon. a has all attributes after the transition. */
@@ -177,12 +177,13 @@ unsigned xw_rights(int access); /* as encoded by the daemon */
 #define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int xw_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values);
-void xw_polls_anew(void); /* this thread does more than poll one queue */
+void xw_polls_anew(void); /* resets the count of empty polls: the thread does more than poll one queue */
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
 void xw_cq_add(struct cq *cq, struct qp *q);
 void xw_cq_forget(struct cq *cq, uint32_t qp);
-/* xw_cq_wake wakes threads that wait for an event of a queue, when the daemon is gone. */
+/* xw_cq_wake makes the channel of a queue watch the queue's signal. If the daemon is gone, that wakes threads that
+ * wait for an event. */
 void xw_cq_wake(struct cq *cq);
 /* Requests to flush when the daemon is gone, see flush.c. */
 struct record *xw_record_new(uint32_t slots);

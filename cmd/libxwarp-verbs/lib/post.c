@@ -1,8 +1,8 @@
 /* Posting: ibv_post_send, ibv_post_recv and ibv_wr_*. They touch shared memory only, and an eventfd when the daemon sleeps. */
 #include "objects.h"
 
-/* ring_bell notifies the daemon of entries in a queue's rings. The caller has stored the tail sequentially
- * consistent. */
+/* ring_bell notifies the daemon of entries in a queue's rings. The caller must have stored the tail with sequential
+ * consistency. */
 static void ring_bell(struct session *s, uint32_t bell)
 {
 	_Atomic uint32_t *bells = xw_word(s->bell.mem, XW_DOORBELL_BELLS + bell / 32 * 4);
@@ -28,14 +28,15 @@ static void publish(struct session *s, uint32_t bell, struct ring *r, uint32_t n
 	xw_polls_anew();
 }
 
-/* wake is for requests that the library itself completes, after the daemon is gone. */
+/* wake wakes threads that wait for completions if the daemon is gone: then the library itself completes requests. */
 static void wake(struct session *s, struct ibv_cq *cq)
 {
 	if (s->dead)
 		xw_cq_wake(container_of(cq, struct cq, ib));
 }
 
-/* next_slot returns the slot at an offset, or NULL if the ring is full or the daemon's index is invalid. */
+/* next_slot returns the slot that is ahead slots after the last published one. It returns NULL if the ring is full
+ * or the daemon's index is invalid. */
 static uint8_t *next_slot(struct ring *r, uint32_t ahead)
 {
 	uint32_t used = r->own + ahead - atomic_load_explicit(xw_word(r->mem, XW_RING_HEAD), memory_order_acquire);
@@ -96,7 +97,7 @@ static int put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct i
 	return 0;
 }
 
-/* put_send fills a slot. It returns 0 or errno. */
+/* put_send fills a slot for the work request wr. It returns 0 or errno. */
 static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr)
 {
 	static const int ops[] = {
@@ -118,7 +119,7 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		return xw_refused("this opcode of ibv_post_send");
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
 		return EINVAL;
-	/* The opcode after a solicited one is the same one without solicitation. */
+	/* Each opcode that can be solicited is followed by its solicited variant. */
 	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
 	memset(b, 0, XW_SEND_HEAD);
 	put64(b + XW_SLOT_ID, wr->wr_id);

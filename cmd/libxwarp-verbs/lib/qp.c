@@ -179,7 +179,7 @@ static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mas
 #undef KEEP
 }
 
-/* move makes the daemon close or fail a connection. The other states are only names. */
+/* move makes the daemon close the connection for SQD, or fail it for ERR. The other states are only names. */
 static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to)
 {
 	if (from == to || q->down)
@@ -231,7 +231,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	attr->qp_state = attr->cur_qp_state = ib->state;
 	attr->cap = q->cap;
 	if (!xw_roce()) {
-		if (ib->state == IBV_QPS_RESET) /* not supported for iWARP by the kernel */
+		if (ib->state == IBV_QPS_RESET) /* the kernel's iWARP has no such state */
 			attr->qp_state = attr->cur_qp_state = IBV_QPS_INIT;
 		attr->path_mtu = IBV_MTU_1024;
 	}

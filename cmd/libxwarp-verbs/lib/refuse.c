@@ -6,7 +6,7 @@
 #define EXPORT __attribute__((visibility("default")))
 int xw_refused(const char *what);
 
-/* A function that returns a pointer, errno, or -1 with errno. */
+/* Each macro defines a function that fails: NO_POINTER with NULL, NO_ERRNO with errno as the result, NO_INT with -1. */
 #define NO_POINTER(name, what) EXPORT void *name(void); void *name(void) { xw_refused(what); return NULL; }
 #define NO_ERRNO(name, what) EXPORT int name(void); int name(void) { return xw_refused(what); }
 #define NO_INT(name, what) EXPORT int name(void); int name(void) { xw_refused(what); return -1; }

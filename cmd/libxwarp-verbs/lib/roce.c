@@ -112,7 +112,7 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return t->allowed && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE));
 }
 
-/* right reports whether the values are valid, as soft-RoCE does. */
+/* right reports whether the values of the attributes are valid, by the checks of soft-RoCE. */
 static bool right(const struct ibv_qp_attr *a, int mask)
 {
 	return !(mask & IBV_QP_PORT && a->port_num != 1) && !(mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) &&
@@ -148,7 +148,7 @@ static int to_rtr(struct qp *q, const struct ibv_qp_attr *a)
 	gid_text(&a->ah_attr.grh.dgid, remote);
 	snprintf(args, sizeof args, ",\"local_gid\":\"%s\",\"remote_gid\":\"%s\",\"remote_qpn\":%u,\"ird\":%u,\"rnr_timer\":%u",
 		 local, remote, a->dest_qp_num & 0xffffff, a->max_dest_rd_atomic, a->min_rnr_timer);
-	if (a->ah_attr.grh.traffic_class >> 2) /* the others are ECN's */
+	if (a->ah_attr.grh.traffic_class >> 2) /* the lower two bits belong to ECN */
 		snprintf(args + strlen(args), sizeof args - strlen(args), ",\"dscp\":%u", a->ah_attr.grh.traffic_class >> 2);
 	return xw_set_state(q, "rtr", args);
 }

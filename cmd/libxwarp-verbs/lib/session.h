@@ -29,7 +29,7 @@ struct link { /* a device of the daemon */
 	unsigned ifindex; /* see xw_is_here */
 	char netns[32];
 	uint8_t mac[6];
-	bool kernel; /* kernel transport: all addresses */
+	bool kernel; /* kernel transport, which serves all addresses */
 	unsigned mtu;
 };
 
@@ -69,13 +69,15 @@ void xw_session_put(struct session *s);
 bool xw_is_here(const struct link *l);
 void *xw_reader(void *session); /* receiver thread; it owns a reference */
 /* xw_call sends a request with JSON arguments from format and waits for the reply. It also sends fd unless that is
- * -1. It returns errno. xw_call_end frees the parts of the reply in c. xw_ask does both. */
+ * -1. It returns errno. xw_call_end frees the parts of the reply in c. xw_ask is a call without fd whose reply is
+ * freed at once. */
 int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
 	__attribute__((format(printf, 5, 6)));
 void xw_call_end(struct call *c);
 /* REPLY declares a call that ends with its block. */
 #define REPLY(c) struct call c __attribute__((cleanup(xw_call_end))) = {0}
-/* xw_destroy asks for the end of an object. Without the daemon the object is gone, too. It returns errno. */
+/* xw_destroy asks the daemon to destroy an object. It returns errno, or 0 if the daemon is gone, and the object with
+ * it. */
 int xw_destroy(struct session *s, const char *op, uint32_t handle);
 /* xw_send sends a request whose reply does not matter. */
 void xw_send(struct session *s, const char *op, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -84,10 +86,10 @@ void xw_call_explain(const struct call *c);
 int xw_take_file(struct call *c, int i); /* returns a descriptor of the reply and passes it to the caller */
 int xw_ask(struct session *s, const char *op, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* xw_begin is xw_call without waiting: it arranges for c->done, which is called at once if the session is dead. */
+/* xw_begin is xw_call without waiting: c->done is called when the reply arrives, or at once if the session is dead. */
 void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-void xw_cancel(struct session *s, struct call *c); /* does not wait for the reply */
+void xw_cancel(struct session *s, struct call *c); /* asks the daemon to cancel c, and does not wait */
 void xw_sessions_forked(void);
 
 /* Defined by the layers above, in above.c. The reader calls xw_on_event for events, and when the daemon is gone

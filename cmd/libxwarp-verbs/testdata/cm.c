@@ -145,7 +145,7 @@ static void ports_server(struct rdma_cm_id *listener)
 	CHECK(bind_at(channel, &local, lo, PORT) == 0 && rdma_listen(local, 1) == 0);
 	CHECK(bind_at(channel, &id, lo, other) == 0 && bind_at(channel, &second, INADDR_ANY, other) == 0);
 	CHECK(rdma_listen(id, 1) == 0 && rdma_listen(second, 1) == -1 && errno == EADDRINUSE && rdma_destroy_id(second) == 0);
-	CHECK(bind_at(channel, &second, at, other) == 0 && rdma_listen(second, 1) == 0); /* the wildcard reserved none */
+	CHECK(bind_at(channel, &second, at, other) == 0 && rdma_listen(second, 1) == 0); /* the wildcard left no listener */
 	CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(second) == 0 && rdma_destroy_id(local) == 0);
 	CHECK(bind_at(channel, &id, INADDR_ANY, other) == 0 && rdma_listen(id, 1) == 0 && rdma_destroy_id(id) == 0);
 	rdma_destroy_event_channel(channel);
@@ -159,7 +159,7 @@ static void depth_server(struct rdma_cm_id *listener)
 {
 	static const struct {
 		struct rdma_conn_param param, want; /* want: expected in the request */
-		bool none;			    /* no param: the numbers of the request */
+		bool none;			    /* accept without param: the numbers of the request apply */
 	} cases[] = {
 		{.param = {.responder_resources = 4, .initiator_depth = 3}, .want = {.responder_resources = 4, .initiator_depth = 5}},
 		{.param = {.responder_resources = 2, .initiator_depth = 1}, .want = {.responder_resources = 4, .initiator_depth = 5}},

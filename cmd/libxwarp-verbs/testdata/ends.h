@@ -18,7 +18,7 @@
 
 enum { SIZE = 4096, PORT = 7200 };
 
-static bool quiet_sends; /* are unsignaled unless requested */
+static bool quiet_sends; /* Sends are unsignaled unless requested */
 #ifndef EACH_THREAD
 #define EACH_THREAD /* _Thread_local: a buffer per thread */
 #endif
@@ -126,7 +126,8 @@ static void dial(struct end *e, const char *at, int recvs)
 	CHECK(rdma_connect(e->id, &p) == 0);
 }
 
-/* answer accepts the next connection. If srq is NULL it has its own receive queue. */
+/* answer gets the next connection request and creates its queue pair, which has its own receive queue if srq is
+ * NULL. accept_it accepts the request. */
 static void answer(struct end *e, struct rdma_cm_id *listener, struct ibv_srq *srq, struct ibv_pd *pd)
 {
 	struct ibv_qp_init_attr a = queues(srq);

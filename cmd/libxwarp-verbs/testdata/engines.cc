@@ -48,7 +48,7 @@ static void connectSelf(ibv_qp *q, int index, const ibv_gid &gid, ibv_mtu mtu, u
 	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	CHECK(ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 	ibv_ece ece = {};
-	int error = ibv_query_ece(q, &ece); // NCCL does without
+	int error = ibv_query_ece(q, &ece); // NCCL works without ECE
 	CHECK(error == 0 || error == EOPNOTSUPP);
 	a = {};
 	a.qp_state = IBV_QPS_RTR;
@@ -101,7 +101,7 @@ static void complete(ibv_cq *cq, int n)
 // exchange writes and reads back.
 static void exchange(ibv_qp *q, ibv_cq *cq, ibv_mr *mr)
 {
-	ibv_recv_wr r = {}, *bad; // NCCL's have no memory
+	ibv_recv_wr r = {}, *bad; // NCCL's receives have no memory
 
 	memset(memory, 'x', 65536);
 	CHECK(ibv_post_recv(q, &r, &bad) == 0);

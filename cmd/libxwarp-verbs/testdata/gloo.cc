@@ -1,6 +1,6 @@
-/* gloo adds up vectors with other processes, by two of Gloo's algorithms over its transport ibverbs, and compares every sum:
- * gloo DIRECTORY RANK SIZE. The processes find each other in DIRECTORY. Algorithms live until the end: Gloo fails when one goes
- * while its last message is under way. */
+/* gloo adds up vectors with other processes, by two of Gloo's algorithms over its transport ibverbs, and compares
+ * every sum: gloo DIRECTORY RANK SIZE. The processes find each other in DIRECTORY. Algorithms live until the end:
+ * Gloo fails if one is destroyed while its last message is in flight. */
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/rendezvous/context.h>

@@ -23,7 +23,7 @@ enum { SIZE = 1 << 20 };
 
 static char *buffer;
 static struct ibv_mr *cached; /* of buffer */
-static int seen;	      /* changes of buffer */
+static int seen;	      /* number of noticed changes of buffer */
 
 static void changes(void *addr, size_t n)
 {

@@ -64,7 +64,7 @@ static void client(const char *at)
 	struct ibv_mr *local = ibv_reg_mr(e.id->pd, words, sizeof stack, IBV_ACCESS_LOCAL_WRITE);
 	struct ibv_sge sge = {.addr = (uintptr_t)words, .length = 64, .lkey = local->lkey};
 	struct ibv_recv_wr last = {.wr_id = RECVS, .sg_list = &sge, .num_sge = 1}, *bad;
-	CHECK(ibv_post_recv(e.id->qp, &last, &bad) == 0); /* to memory with a copy */
+	CHECK(ibv_post_recv(e.id->qp, &last, &bad) == 0); /* into bounce memory */
 	send_one(&e, 77, IBV_SEND_SIGNALED); /* this one completes and is not flushed */
 	wc = complete(e.id->send_cq);
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 77);

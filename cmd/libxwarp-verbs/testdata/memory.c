@@ -55,7 +55,7 @@ static void stack_server(struct rdma_cm_id *listener)
 	CHECK(mr != NULL);
 	memset(stack, '.', sizeof stack);
 	post_recv_to(&e, mr, odd, 64);
-	post_recv_to(&e, e.mr, buffer, 64); /* all have the same number */
+	post_recv_to(&e, e.mr, buffer, 64); /* all have the same wr_id */
 	post_recv_to(&e, mr, odd + 64, SIZE - 64);
 	strcpy(buffer + SIZE / 2, "read me");
 	accept_it(&e);
@@ -473,7 +473,8 @@ static void read_only(struct ibv_pd *pd)
 	CHECK(reach(pd, (char *)(uintptr_t)read_only, 16, BOTH) == EFAULT && strcmp(constant, "constant") == 0);
 }
 
-/* A file is shared with the daemon if the kernel alone serves it and the program can open it. */
+/* A mapped file can be registered for remote access if the daemon can map it: the file is on tmpfs or hugetlbfs, and
+ * the program has it open or can open it by its name. */
 static void files(struct ibv_pd *pd)
 {
 	enum { READ = IBV_ACCESS_REMOTE_READ };
@@ -528,7 +529,8 @@ static int shared_file(enum kind kind)
 	       kind == SHM ? shm_open("/xwarp-test", O_RDWR | O_CREAT, 0600) : -1;
 }
 
-/* other is another process with the memory. It opens it by name or descriptor if there is one. */
+/* other starts a process that shares the memory, waits until the peer has written to it, and writes a reply. It maps
+ * the memory itself if that has a name or a descriptor. */
 static pid_t other(enum kind kind, char *p, size_t n, int fd, size_t at)
 {
 	pid_t child = fork();
@@ -587,7 +589,7 @@ static void meet_nowhere(struct end *e)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-/* meet_there is the server for both. */
+/* meet_there is the server for meet_in and meet_nowhere. */
 static void meet_there(struct end *e)
 {
 	struct remote r = hear(e);

@@ -1,5 +1,5 @@
-/* newer: functions that the headers of older rdma-core do not declare, and functions of tomorrow. Arguments are the
- * versions and names of all functions that libxwarp-verbs.so has. */
+/* newer: functions that the headers of older rdma-core do not declare, and functions of a future version
+ * (tomorrow.c). Arguments are the versions and names of all functions that libxwarp-verbs.so has. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static void today(struct ibv_context *c, struct ibv_pd *pd, struct rdma_cm_id *i
 		void *dmah, *buf;
 	} a = {.length = 4096, .access = IBV_ACCESS_LOCAL_WRITE, .addr = p, .comp_mask = 2};
 	CHECK((mr = CALL(struct ibv_mr *, "IBVERBS_1.15", "ibv_reg_mr_ex", pd, &a)) && mr->addr == p && ibv_dereg_mr(mr) == 0);
-	a.comp_mask |= 32; /* of buf */
+	a.comp_mask |= 32; /* buf is set */
 	a.buf = buf;
 	CHECK((mr = CALL(struct ibv_mr *, "IBVERBS_1.15", "ibv_reg_mr_ex", pd, &a)) && ibv_dereg_mr(mr) == 0);
 	a.comp_mask = 2 | 16; /* a DMA handle */

@@ -1,6 +1,6 @@
 /* next: calls each function of libc that the library replaces, and checks that the call reaches the next definition.
- * The library with those is built from this file with -DLIBRARY. NAMES is X(name) for each function, from the symbol
- * table of libxwarp-verbs.so. */
+ * The library with these next definitions is built from this file with -DLIBRARY. NAMES is X(name) for each
+ * function, from the symbol table of libxwarp-verbs.so. */
 #ifdef LIBRARY
 void *dlsym(void *handle, const char *name);
 #define RTLD_NEXT ((void *)-1L)

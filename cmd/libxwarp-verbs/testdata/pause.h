@@ -1,5 +1,5 @@
-/* A library built with this header pauses after each unlock of the program's first thread, so that its own thread
- * can free or change data that is still in use. */
+/* A library built with this header pauses after each unlock by the program's first thread, so that the library's own
+ * thread can free or change data that the first one still uses. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <unistd.h>

@@ -183,7 +183,7 @@ static enum ibv_qp_state state_of(struct ibv_qp *q)
 	return a.qp_state;
 }
 
-/* wants takes a completion and compares it. An error completion must come with the state ERR. */
+/* wants polls a completion and checks its values. An error completion must come with the state ERR. */
 static struct ibv_wc wants(struct ibv_cq *cq, struct ibv_qp *q, uint64_t id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc = complete(cq);
@@ -204,7 +204,8 @@ static void fill(void)
 
 enum { SOURCE = ROOM / 2, LENGTH = 100 };
 
-/* scatter returns n pieces with gaps in a region, of different lengths, whose last one is at the end of the list. */
+/* scatter sets list to n pieces of a region, with gaps between them, of decreasing length and address. It returns
+ * their total length. */
 static uint32_t scatter(struct ibv_sge *list, int n, const struct ibv_mr *in)
 {
 	uint32_t total = 0;
@@ -273,7 +274,7 @@ static void reads(void)
 		CHECK(gathered(list[0], PIECES) && state_of(a.qp) == IBV_QPS_RTS);
 	}
 	finish(&a, &b);
-	for (int fails = 0; fails < 4; fails++) { /* the request for that piece */
+	for (int fails = 0; fails < 4; fails++) { /* index of the piece whose request fails */
 		connected(&a, &b, NULL);
 		scatter(list[0], 4, mr);
 		struct ibv_send_wr wr = read_of(1, list[0], 4);
@@ -332,7 +333,7 @@ static void receives(void)
 	CHECK(ibv_dereg_mr(small) == 0 && ibv_dereg_mr(readable) == 0);
 }
 
-/* What a sender need not read is not checked either: pieces of no bytes, and keys of inline data. */
+/* A Send does not fail because of parts that need not be read: pieces of no bytes, and keys of inline data. */
 static void sends(void)
 {
 	struct ibv_sge list[] = {{0, 0, 0}, {(uintptr_t)memory, 3, mr->lkey}, {1, 0, 77}}, inlined = {(uintptr_t)"abc", 4, 77};

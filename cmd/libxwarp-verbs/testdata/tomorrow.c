@@ -1,5 +1,5 @@
-/* A library with the names of libibverbs and librdmacm, of a version of tomorrow, which calls the operations in its
- * private part of a context. NAMES is X(name) for each function of today, which nothing may call. */
+/* This library imitates libibverbs and librdmacm of a future version. Its new functions call operations in the
+ * private part of a context. NAMES is X(name) for each function of today; no call may reach those. */
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>

@@ -28,7 +28,7 @@ static void srq_server(struct rdma_cm_id *listener)
 	send_bytes(&first, "go");
 	CHECK(strcmp(buffer + 64 * received(&first), "one") == 0);
 	CHECK(strcmp(buffer + 64 * received(&second), "two") == 0);
-	CHECK(quiet(c)); /* 6 wait */
+	CHECK(quiet(c)); /* 6 receives are left */
 	send_bytes(&first, "go");
 	CHECK(strcmp(buffer + 64 * received(&first), "three") == 0);
 	event(c, IBV_EVENT_SRQ_LIMIT_REACHED, srq);
