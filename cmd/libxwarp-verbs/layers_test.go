@@ -1,6 +1,7 @@
 package libxwarpverbs_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,6 +52,58 @@ func TestHeadersIncludeLowerLayers(t *testing.T) {
 		}
 		if want, known := lower[name]; !known || !slices.Equal(got, want) {
 			t.Errorf("%s includes %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestFilesFormNoCircle checks that no file of the library needs a file that needs it, except those of rdma_cm, and
+// those of the memory of regions. A layer gets calls from below by struct layer.
+func TestFilesFormNoCircle(t *testing.T) {
+	comment := regexp.MustCompile(`(?s)/\*.*?\*/|"[^"\n]*"`)
+	defined := regexp.MustCompile(`(?m)^(?:EXPORT )?\w[^=;\n(]*\b((?:xw|ibv|rdma)_\w+)\([^;{]*\)(?:\n| )\{`)
+	used := regexp.MustCompile(`\b(?:xw|ibv|rdma)_\w+`)
+	paths, err := filepath.Glob("lib/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, home := map[string]string{}, map[string]string{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		texts[name] = comment.ReplaceAllString(string(text), "")
+		for _, m := range defined.FindAllStringSubmatch(texts[name], -1) {
+			home[m[1]] = name
+		}
+	}
+	if len(home) < 200 || home["xw_session_open"] != "session.c" || home["rdma_listen"] != "cmlisten.c" {
+		t.Fatal("definitions:", home)
+	}
+	needs := map[string]map[string]bool{} // file: the files that it needs, directly or not
+	for name, text := range texts {
+		needs[name] = map[string]bool{}
+		for _, f := range used.FindAllString(text, -1) {
+			if home[f] != "" {
+				needs[name][home[f]] = true
+			}
+		}
+	}
+	for range texts {
+		for _, all := range needs {
+			for other := range maps.Clone(all) {
+				maps.Copy(all, needs[other])
+			}
+		}
+	}
+	for a := range texts {
+		for b := range needs[a] {
+			family := strings.HasPrefix(a, "cm") && strings.HasPrefix(b, "cm") ||
+				strings.HasPrefix(a, "mem") && strings.HasPrefix(b, "mem")
+			if a < b && needs[b][a] && !family {
+				t.Errorf("%s and %s need each other", a, b)
+			}
 		}
 	}
 }

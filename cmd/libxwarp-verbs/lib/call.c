@@ -136,6 +136,7 @@ static struct call *take_call(struct session *s, uint64_t id)
 static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
 {
 	struct json text = {body, n};
+	const struct layer *above;
 	struct call *c;
 	uint64_t id;
 
@@ -149,8 +150,9 @@ static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int 
 		close(files[i]);
 	if (kind == XW_KIND_REPLY && json_get(text, "error").n)
 		xw_warn("xwarpd: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
-	if (kind == XW_KIND_EVENT)
-		xw_on_event(s, text);
+	for (int i = 0; kind == XW_KIND_EVENT && i < N_LAYERS; i++)
+		if ((above = s->layers[i]))
+			above->event(s, text);
 	free(body);
 	return kind == XW_KIND_EVENT;
 }
@@ -158,11 +160,14 @@ static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int 
 /* end fails all waiting calls: the daemon is gone, or the last context was closed. */
 static void end(struct session *s)
 {
+	const struct layer *above;
 	struct call *c;
 	bool orphaned = false;
 
 	LOCKED(&s->lock) {
-		xw_on_lost(s);
+		for (int i = 0; i < N_LAYERS; i++)
+			if ((above = s->layers[i]) && above->lost)
+				above->lost(s);
 		s->dead = true;
 		int fd = s->fd;
 		s->fd = -1; /* before close: a forked child closes s->fd, whose number may be reused */
@@ -172,13 +177,13 @@ static void end(struct session *s)
 	}
 	while ((c = take_call(s, 0)))
 		settle(c, NULL, 0, EIO);
-	if (orphaned)
-		xw_on_orphaned(s);
+	for (int i = 0; orphaned && i < N_LAYERS; i++)
+		if ((above = s->layers[i]))
+			above->orphaned(s);
 }
 
-void *xw_reader(void *arg)
+void xw_read_frames(struct session *s)
 {
-	struct session *s = arg;
 	uint8_t h[XW_HEADER_LEN];
 
 	for (;;) {
@@ -203,8 +208,6 @@ void *xw_reader(void *arg)
 		break;
 	}
 	end(s);
-	xw_session_put(s);
-	return NULL;
 }
 
 /* transmit_call registers a call and sends its request. It returns errno. */

@@ -326,8 +326,8 @@ EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
 EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.src_addr); }
 EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.dst_addr); }
 
-/* xw_cm_down handles the end of a connection. The daemon logs the cause; RDMA_CM_EVENT_DISCONNECTED has none. */
-void xw_cm_down(struct session *s, uint32_t qp)
+/* down handles the end of a connection. The daemon logs the cause; RDMA_CM_EVENT_DISCONNECTED has none. */
+static void down(struct session *s, uint32_t qp)
 {
 	GUARD(&xw_cm_lock);
 	for (struct id *id = ids; id; id = id->next) {
@@ -342,10 +342,10 @@ void xw_cm_down(struct session *s, uint32_t qp)
 	}
 }
 
-/* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone or begins to stop, as the
+/* gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone or begins to stop, as the
  * kernel does when a NIC is removed. It is their last event. Those that listen without a device listen again when the
  * daemon is back. */
-void xw_cm_gone(struct session *s)
+static void gone(struct session *s)
 {
 	GUARD(&xw_cm_lock);
 	for (struct id *id = ids; id; id = id->next) {
@@ -357,6 +357,19 @@ void xw_cm_gone(struct session *s)
 		}
 	}
 }
+
+static void on_event(struct session *s, struct json e)
+{
+	struct json name = json_get(e, "event");
+	uint32_t qp;
+
+	if (json_is(name, "qp_down") && json_u32(e, "qp", &qp))
+		down(s, qp);
+	else if (json_is(name, "stopping"))
+		gone(s); /* before the ends of connections, as when a NIC is removed */
+}
+
+const struct layer xw_cm_layer = {.event = on_event, .orphaned = gone};
 
 struct id *xw_lost_id(unsigned round)
 {

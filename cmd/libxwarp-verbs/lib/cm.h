@@ -130,5 +130,4 @@ void xw_cm_contexts_forked(void);
 struct listener *xw_stalled_listener(void); /* of any identifier; the lock must be held */
 uint8_t xw_byte(struct json v, const char *key);
 void xw_take_private(struct event *e, struct json v);
-void xw_cm_down(struct session *s, uint32_t qp); /* a connection ended */
-void xw_cm_gone(struct session *s);		   /* the daemon is gone */
+extern const struct layer xw_cm_layer;

@@ -90,6 +90,8 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 		ibv_close_device(c);
 		return xw_null(error);
 	}
+	if (c)
+		xw_session(c)->layers[CM] = &xw_cm_layer;
 	return *kept = c;
 }
 

@@ -71,6 +71,8 @@ static struct session *session_of(const char *name)
 	}
 	struct session *s = xw_session_open(name, &error);
 	struct device *d = s ? device_of(&s->link) : NULL;
+	if (s)
+		s->layers[VERBS] = &xw_verbs_layer;
 	if (d)
 		return d->session = s;
 	if (s)

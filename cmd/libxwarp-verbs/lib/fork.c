@@ -45,11 +45,4 @@ static void in_child(void)
 	xw_cm_contexts_forked();
 }
 
-static void watch(void) { pthread_atfork(before, in_parent, in_child); }
-
-void xw_watch_forks(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch);
-}
+UNCHECKED __attribute__((constructor)) static void watch(void) { pthread_atfork(before, in_parent, in_child); }

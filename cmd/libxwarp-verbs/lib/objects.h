@@ -128,6 +128,14 @@ static inline void xw_qp_becomes(struct ibv_qp *q, enum ibv_qp_state state)
 	__atomic_store_n(&q->state, state, __ATOMIC_RELAXED);
 }
 
+/* xw_qp_fail moves a queue pair to ERR whose connection has ended. */
+static inline void xw_qp_fail(struct qp *q)
+{
+	GUARD(&q->ib.mutex);
+	q->down = true;
+	xw_qp_becomes(&q->ib, IBV_QPS_ERR);
+}
+
 static inline struct context *xw_context(struct ibv_context *c)
 {
 	return container_of(verbs_get_ctx(c), struct context, v);
@@ -201,7 +209,7 @@ struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr
 struct ibv_xrcd *xw_open_xrcd(struct ibv_context *c, struct ibv_xrcd_init_attr *a);
 void xw_srq_limit(struct session *s, uint32_t handle);
 void xw_qp_gone(struct session *s, uint32_t handle);
-void xw_qp_fail(struct qp *q);
+extern const struct layer xw_verbs_layer;
 void xw_qps_lost(struct session *s); /* for a daemon that is gone; the session's lock must be held */
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
 void xw_qp_down(struct session *s, uint32_t handle, struct json event);

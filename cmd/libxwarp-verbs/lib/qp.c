@@ -271,14 +271,6 @@ static void tell(struct qp *q, enum ibv_event_type type)
 	xw_async(xw_context(q->ib.context), &(struct ibv_async_event){.element.qp = &q->ib, .event_type = type});
 }
 
-/* xw_qp_fail moves a queue pair to ERR whose connection has ended. */
-void xw_qp_fail(struct qp *q)
-{
-	GUARD(&q->ib.mutex);
-	q->down = true;
-	xw_qp_becomes(&q->ib, IBV_QPS_ERR);
-}
-
 /* xw_qp_down handles the event that a queue pair left RTS. Protocol errors become asynchronous events. A lost
  * connection does not, since rdma_cm reports it. */
 void xw_qp_down(struct session *s, uint32_t handle, struct json event)

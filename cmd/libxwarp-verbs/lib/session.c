@@ -156,6 +156,14 @@ static int hello(struct session *s, const char *device)
 	return 0;
 }
 
+/* read_frames owns a reference. */
+static void *read_frames(void *session)
+{
+	xw_read_frames(session);
+	xw_session_put(session);
+	return NULL;
+}
+
 struct session *xw_session_open(const char *device, int *error)
 {
 	struct session *s = calloc(1, sizeof *s);
@@ -174,12 +182,11 @@ struct session *xw_session_open(const char *device, int *error)
 		free(s);
 		return NULL;
 	}
-	xw_watch_forks();
 	LOCKED(&sessions_lock)
 		LINK(sessions, s);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by threads of the program */
-	*error = pthread_create(&s->reader, NULL, xw_reader, s);
+	*error = pthread_create(&s->reader, NULL, read_frames, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (*error) {
 		s->refs = 1;

@@ -39,8 +39,18 @@ struct most {
 	int pds, mrs, cqs, completions, srqs, qps, work_requests;
 };
 
+/* A layer uses the session. The session's reader calls its functions. */
+struct layer {
+	void (*event)(struct session *s, struct json event);
+	void (*lost)(struct session *s);     /* NULL, or: the daemon is gone; the session's lock is held */
+	void (*orphaned)(struct session *s); /* after lost, if contexts are open */
+};
+
+enum { VERBS, CM, N_LAYERS };
+
 struct session {
-	pthread_mutex_t lock; /* guards all mutable fields */
+	_Atomic(const struct layer *) layers[N_LAYERS]; /* NULL: not in use */
+	pthread_mutex_t lock; /* guards all other mutable fields */
 	int fd;
 	atomic_bool dead;
 	int refs;
@@ -67,7 +77,7 @@ void xw_session_put(struct session *s);
 /* xw_is_here reports whether the daemon opened a device in the network namespace of this thread. Only there its indexes
  * name the same interfaces. */
 bool xw_is_here(const struct link *l);
-void *xw_reader(void *session); /* receiver thread; it owns a reference */
+void xw_read_frames(struct session *s); /* returns when the connection has ended */
 /* xw_call sends a request with JSON arguments from format and waits for the reply. It also sends fd unless that is
  * -1. It returns errno. xw_call_end frees the parts of the reply in c. xw_ask is a call without fd whose reply is
  * freed at once. */
@@ -91,10 +101,3 @@ void xw_begin(struct session *s, struct call *c, const char *op, const char *for
 	__attribute__((format(printf, 4, 5)));
 void xw_cancel(struct session *s, struct call *c); /* asks the daemon to cancel c, and does not wait */
 void xw_sessions_forked(void);
-
-/* Defined by the layers above, in above.c. The reader calls xw_on_event for events, and when the daemon is gone
- * xw_on_lost with the session's lock held, then xw_on_orphaned if contexts are open. */
-void xw_on_event(struct session *s, struct json event);
-void xw_on_lost(struct session *s);
-void xw_on_orphaned(struct session *s);
-void xw_watch_forks(void);
