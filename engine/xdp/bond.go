@@ -36,8 +36,8 @@ type bonded struct {
 
 	mu      sync.Mutex // guards what follows, and changes of the members of groups
 	members []*member
-	failed  map[int]bool // interface indexes of members that could not be opened, and are still members
-	tagged  bool         // the drivers leave VLAN tags in received frames
+	failed  map[int]string // errors of members that could not be opened, by interface index
+	tagged  bool           // the drivers leave VLAN tags in received frames
 }
 
 // member is a member of a bond that has the program.
@@ -72,7 +72,7 @@ func (t *trunk) openBond(nic netlink.Link) error {
 		return fmt.Errorf("%w: bond %s has no members (add one: ip link set NAME down; ip link set NAME master %s)",
 			unix.ENODEV, t.name, t.name)
 	}
-	t.bond = &bonded{failed: map[int]bool{}, changed: make(chan struct{}, 1)}
+	t.bond = &bonded{failed: map[int]string{}, changed: make(chan struct{}, 1)}
 	t.bond.state.Store(s)
 	if t.bond.twins = t.cfg.Privileges; t.bond.twins == nil {
 		t.bond.twins = NewPrivileges(0)
@@ -223,20 +223,33 @@ func (t *trunk) onBond(s *bond.State) {
 	}
 }
 
+// memberRetry is the time after which memberLoop first tries again to open a member. It doubles with each try, because
+// each may use up spare sockets of a process without privileges.
+const memberRetry = 5 * time.Second
+
 // memberLoop opens and closes members until the trunk is closed.
 func (t *trunk) memberLoop() {
+	wait, failed := memberRetry, 0
 	for {
+		var retry <-chan time.Time
+		if failed > 0 {
+			retry = time.After(wait)
+			wait *= 2
+		}
 		select {
 		case <-t.ended:
 			return
 		case <-t.bond.changed:
+			wait = memberRetry
+		case <-retry:
 		}
-		t.bond.space.Do(func() error { t.changeMembers(); return nil })
+		t.bond.space.Do(func() error { failed = t.changeMembers(); return nil })
 	}
 }
 
-// changeMembers serves the members of the bond, and no others. It runs in the namespace of the bond.
-func (t *trunk) changeMembers() {
+// changeMembers serves the members of the bond, and no others. It returns the number of members that it could not open.
+// It runs in the namespace of the bond.
+func (t *trunk) changeMembers() (failed int) {
 	b := t.bond
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -263,19 +276,23 @@ func (t *trunk) changeMembers() {
 	}
 	for _, info := range s.Members {
 		same := func(m *member) bool { return m.Ifindex == info.Ifindex }
-		if b.failed[info.Ifindex] || slices.ContainsFunc(b.members, same) {
+		if slices.ContainsFunc(b.members, same) {
 			continue
 		}
 		if err := t.addMember(info); err != nil {
-			b.failed[info.Ifindex] = true
-			t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
-				"member", info.Name, "error", err,
-				"next", "ip link set "+info.Name+" nomaster")
+			if text := verbs.ErrorText(err); text != b.failed[info.Ifindex] {
+				b.failed[info.Ifindex] = text
+				t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
+					"member", info.Name, "error", err, "next", "remove what the error names: xwarp tries again; or: "+
+						"ip link set "+info.Name+" nomaster")
+			}
 			continue
 		}
+		delete(b.failed, info.Ifindex)
 		t.useSenders()
 		t.log.Info("member joined the bond", "member", info.Name, "members", len(b.members))
 	}
+	return len(b.failed)
 }
 
 func isMember(s *bond.State, ifindex int) bool {

@@ -247,6 +247,53 @@ func TestBondMembersChange(t *testing.T) {
 	verbstest.Exercise(t, ea, eb)
 }
 
+// TestBondMemberTaken: a member that has the program of another process is served once that program has gone. The log
+// has the error once.
+func TestBondMemberTaken(t *testing.T) {
+	n := newBondNet(t)
+	members := n.state[n.index[n.A]].Members
+	n.set(n.A, nil, func(s *bond.State) { s.Members = members[:1] })
+	var log sharedLog
+	a, err := n.tryOpen(n.A, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ea, eb := n.connect(a, n.open(n.B))
+	taken := takeInterface(t, n.A, members[1].Ifindex)
+	const failure = "cannot serve a member of the bond"
+	n.set(n.A, a, func(s *bond.State) { s.Members = members })
+	if !eventually(func() bool { return strings.Contains(log.String(), failure) }) {
+		t.Fatal("no error in the log")
+	}
+	n.set(n.A, a, func(s *bond.State) { s.MTU++ }) // another try
+	verbstest.Exercise(t, ea, eb)
+	taken.Close()
+	if !eventually(func() bool { return strings.Contains(log.String(), "member joined the bond") }) {
+		t.Errorf("the member is not served: %s", log.String())
+	}
+	if k := strings.Count(log.String(), failure); k != 1 {
+		t.Errorf("%d errors, want 1: %s", k, log.String())
+	}
+	verbstest.Exercise(t, ea, eb)
+}
+
+// takeInterface attaches the program of another process to an interface of a host.
+func takeInterface(t *testing.T, h *topo.Host, ifindex int) *bpf.Steering {
+	t.Helper()
+	taken, err := bpf.Load(bpf.Options{})
+	if err == nil {
+		err = h.Do(func() error {
+			_, err := taken.Attach(ifindex, bpf.ModeGeneric)
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
+	return taken
+}
+
 // TestBondLateMember: a connection survives frames that arrive on a member before it has the program. The host's kernel
 // knows no socket for them.
 func TestBondLateMember(t *testing.T) {
@@ -396,17 +443,7 @@ func TestBondRefused(t *testing.T) {
 		t.Errorf("logged %s", log.String())
 	}
 	d.Close()
-	taken, err := bpf.Load(bpf.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	if err := n.A.Do(func() error {
-		_, err := taken.Attach(members[1].Ifindex, bpf.ModeGeneric)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	takeInterface(t, n.A, members[1].Ifindex)
 	want := fmt.Sprintf("member %s of bond bond0", members[1].Name)
 	if _, err := n.tryOpen(n.A, nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a member with a foreign program: %v", err)
