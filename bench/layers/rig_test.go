@@ -249,7 +249,7 @@ func (r *rig) postWrites() error {
 			return err
 		}
 		r.posted++
-		r.a.iw.Endpoint.Wake()
+		r.a.iw.Endpoint.Schedule()
 	}
 	return nil
 }

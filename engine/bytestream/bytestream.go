@@ -70,7 +70,7 @@ type Stream struct {
 	wake     func()
 }
 
-// New returns a Stream for Stack.Connect or ListenConfig.Accept. wake must make the stack's thread call Wake soon.
+// New returns a Stream for Stack.Connect or ListenConfig.Accept. wake must make the stack's thread call Schedule soon.
 func New(cfg Config, wake func(*Stream)) *Stream {
 	cfg.SendBuffer = cmp.Or(cfg.SendBuffer, DefaultBuffer)
 	cfg.RecvBuffer = cmp.Or(cfg.RecvBuffer, DefaultBuffer)
@@ -79,10 +79,10 @@ func New(cfg Config, wake func(*Stream)) *Stream {
 	return s
 }
 
-// Wake must be called on the stack's thread after wake: the consumer read, wrote or shut down.
-func (s *Stream) Wake() {
+// Schedule must be called on the stack's thread after wake: the consumer read, wrote or shut down.
+func (s *Stream) Schedule() {
 	if s.ep != nil {
-		s.ep.Wake()
+		s.ep.Schedule()
 	}
 }
 

@@ -18,7 +18,7 @@ func (c *Conn) Disconnect(now tick.Time) {
 		c.Settle(now)
 	}
 	c.shut(c.move(disconnect), now)
-	c.Wake()
+	c.Schedule()
 }
 
 // Abort resets the connection and flushes the queue pair.

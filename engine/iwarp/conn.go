@@ -19,7 +19,7 @@ import (
 
 // Transport is the connection below. Its methods are called on the thread that calls the Conn.
 type Transport interface {
-	Wake()                  // the Conn has something to send
+	Schedule()              // the Conn has something to send
 	Shutdown(now tick.Time) // send FIN once Next has nothing left
 	Abort(now tick.Time)    // send RST
 	EMSS() int              // maximum payload of a segment in bytes
@@ -152,10 +152,10 @@ func (c *Conn) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
 	c.pullStartup()
 }
 
-// Wake makes the transport call Next again. Without a transport it does nothing.
-func (c *Conn) Wake() {
+// Schedule makes the transport call Next again. Without a transport it does nothing.
+func (c *Conn) Schedule() {
 	if c.tr != nil {
-		c.tr.Wake()
+		c.tr.Schedule()
 	}
 }
 

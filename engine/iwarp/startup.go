@@ -73,7 +73,7 @@ func (f *startupFrames) unsent() bool { return f.frozen < len(f.frames) }
 func (c *Conn) pullStartup() {
 	for b := c.exchange.Output(); b != nil; b = c.exchange.Output() {
 		c.out.add(c.sndNxt, b)
-		c.tr.Wake()
+		c.tr.Schedule()
 	}
 }
 
@@ -148,7 +148,7 @@ func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
 	c.setErr(err)
 	if c.startFPDUs(left, t.Code) {
 		c.fail(t)
-		c.tr.Wake()
+		c.tr.Schedule()
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *Conn) establish(left seq.Num) {
 	}
 	c.notify(notifiedUp)
 	c.cfg.Handler.Established(c, c.params)
-	c.tr.Wake()
+	c.tr.Schedule()
 }
 
 // startFPDUs prepares sender, receiver and queue pair. If the queue pair cannot start, it returns false, and the peer

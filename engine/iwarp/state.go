@@ -118,7 +118,7 @@ func (c *Conn) move(ev event) action {
 	}
 	if t.act&finLater != 0 {
 		c.finPending = true
-		c.tr.Wake()
+		c.tr.Schedule()
 	}
 	return t.act
 }

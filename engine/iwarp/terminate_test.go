@@ -38,7 +38,7 @@ type side struct {
 	calls    []string // methods of the Handler that were called
 }
 
-func (d *side) Wake()                              {}
+func (d *side) Schedule()                          {}
 func (d *side) Shutdown(tick.Time)                 { d.fin = true }
 func (d *side) Abort(tick.Time)                    { d.rst = true }
 func (d *side) EMSS() int                          { return 1448 }

@@ -74,7 +74,7 @@ func (c *Conn) Expire(now tick.Time) {
 	if c.reportAt <= now {
 		c.reportAt = tick.Never
 		c.qp.ReleaseReport()
-		c.Wake()
+		c.Schedule()
 	}
 	if c.closeAt <= now {
 		c.closeAt = tick.Never

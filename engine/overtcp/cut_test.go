@@ -187,7 +187,7 @@ func (h *hosts) run(d tick.Duration, done func() bool) {
 // say sends b and waits for its acknowledgement.
 func (h *hosts) say(b []byte) {
 	h.talk.out = append(h.talk.out, b...)
-	h.talk.ep.Wake()
+	h.talk.ep.Schedule()
 	h.run(10*tick.Millisecond, func() bool {
 		return h.talk.ep.Conn().SndUna() == h.talk.first.Add(len(h.talk.out))
 	})
@@ -213,7 +213,7 @@ func TestCutByFIN(t *testing.T) {
 		for _, n := range c.apart {
 			h.talk.out = append(h.talk.out, head[:n]...)
 			head = head[n:]
-			h.talk.ep.Wake()
+			h.talk.ep.Schedule()
 			h.run(200*tick.Microsecond, func() bool { return false })
 		}
 		h.talk.out = append(h.talk.out, head...)
@@ -250,7 +250,7 @@ func TestBehindRefused(t *testing.T) {
 	bad[500] ^= 1
 	for i, b := range [][]byte{bad, next[:300], next[300:500], next[500:]} {
 		h.talk.out = append(h.talk.out, b...)
-		h.talk.ep.Wake()
+		h.talk.ep.Schedule()
 		h.run(200*tick.Microsecond, func() bool { return false })
 		if got := h.talk.ep.Conn().Counters().SegsIn - before; got != uint64(i) {
 			t.Errorf("%d acknowledgements after %d segments, want a duplicate for all but the first",
@@ -287,7 +287,7 @@ func TestLastFPDUInPieces(t *testing.T) {
 			for _, cut := range append(cuts[:len(cuts):len(cuts)], len(fpdu)) {
 				h.talk.out = append(h.talk.out, fpdu[at:cut]...)
 				at = cut
-				h.talk.ep.Wake()
+				h.talk.ep.Schedule()
 				h.run(200*tick.Microsecond, func() bool { return false })
 			}
 			h.talk.ep.Shutdown(h.now)

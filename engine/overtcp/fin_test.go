@@ -29,7 +29,7 @@ func TestFINWithReadResponseDue(t *testing.T) {
 		h.talk.in = nil
 		h.talk.out = append(h.talk.out, readRequest(200_000)...)
 		if begun {
-			h.talk.ep.Wake()
+			h.talk.ep.Schedule()
 			h.run(tick.Millisecond, func() bool { return len(h.talk.in) > 0 })
 		}
 		h.talk.ep.Shutdown(h.now)

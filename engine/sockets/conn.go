@@ -296,8 +296,8 @@ func (c *conn) OnEstablished(s *core.Share) {
 	c.share = s
 }
 
-// Wake implements iwarp.Transport.
-func (c *conn) Wake() { c.hasWork = true }
+// Schedule implements iwarp.Transport.
+func (c *conn) Schedule() { c.hasWork = true }
 
 // Shutdown implements iwarp.Transport.
 func (c *conn) Shutdown(tick.Time) { c.fin, c.hasWork = true, true }

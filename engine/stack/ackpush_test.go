@@ -15,7 +15,7 @@ func TestAckPushedInTurn(t *testing.T) {
 		[2]Upper{u, &endless{idle: true}})
 	message := func() {
 		u.idle = false
-		p.e.Wake()
+		p.e.Schedule()
 		p.s[0].Step(p.now)
 		f, ok := p.k[0].Take(nil)
 		if !ok {

@@ -246,7 +246,7 @@ func (e *Endpoint) Obstacle() error {
 	return nil
 }
 
-// Conn returns the TCP connection, for its state and counters. Call Wake after changing anything.
+// Conn returns the TCP connection, for its state and counters. Call Schedule after changing anything.
 func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 
 // Upper returns the layer set by Connect or the listener.
@@ -269,8 +269,8 @@ func (e *Endpoint) SetClass(c *Class) { e.class = c }
 // SetTOS sets the DSCP, in the upper six bits, of the packets that e sends from now on. The ECN bits stay TCP's.
 func (e *Endpoint) SetTOS(tos uint8) { e.frame.tos = tos &^ 3 }
 
-// Wake makes e transmit at the next Step. The upper layer calls it when it has bytes, room or a decision.
-func (e *Endpoint) Wake() { e.stack.mark(e) }
+// Schedule makes e transmit at the next Step. The upper layer calls it when it has bytes, room or a decision.
+func (e *Endpoint) Schedule() { e.stack.mark(e) }
 
 // Shutdown sends FIN once the upper layer has nothing left.
 func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(e) }

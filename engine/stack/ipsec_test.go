@@ -697,7 +697,7 @@ func TestTunnelNextHeader(t *testing.T) {
 			return x.inspect(i, frame)
 		}
 		from.single, from.idle = 500, false
-		x.e.Wake()
+		x.e.Schedule()
 		x.turn()
 		b := sent[outerEnd:]
 		inner, next, err := x.in[1].Open(bytes.Clone(b))
@@ -736,7 +736,7 @@ func TestAuthenticGarbage(t *testing.T) {
 			return x.inspect(i, frame)
 		}
 		from.single, from.idle = 500, false
-		x.e.Wake()
+		x.e.Schedule()
 		for range 8 {
 			x.turn()
 		}

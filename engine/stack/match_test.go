@@ -156,7 +156,7 @@ func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 		for i, u := range u {
 			if r.IntN(10) == 0 && p.s[i].Len() > 0 {
 				u.left += r.IntN(100_000)
-				u.e.Wake()
+				u.e.Schedule()
 			}
 		}
 		p.turn()

@@ -87,7 +87,7 @@ func TestVisitIsLimited(t *testing.T) {
 	p := &nothingPort{Port: x.s[0].port, buf: make([]byte, 2048)}
 	x.s[0].port = p
 	u.idle = false
-	x.e.Wake()
+	x.e.Schedule()
 	x.s[0].Transmit(x.now)
 	if p.sent != MaxFramesPerVisit {
 		t.Errorf("%d frames left in a visit, want %d", p.sent, MaxFramesPerVisit)

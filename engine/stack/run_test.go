@@ -89,7 +89,7 @@ func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames []
 		for _, u := range u {
 			if r.IntN(10) == 0 {
 				u.left += r.IntN(200_000)
-				u.e.Wake()
+				u.e.Schedule()
 			}
 		}
 		p.turn()

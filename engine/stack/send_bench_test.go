@@ -112,7 +112,7 @@ func benchmarkSend(b *testing.B, batch, single int) {
 		now = now.Add(20 * tick.Microsecond)
 		if single > 0 {
 			u.idle = false
-			e.Wake()
+			e.Schedule()
 		}
 		s[0].Transmit(now)
 		now = now.Add(20 * tick.Microsecond)

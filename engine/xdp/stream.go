@@ -96,7 +96,7 @@ func (s *socket) Unread() int { return s.bytes.Unread() }
 // streamDoorbell is the target of a stream's doorbell, for the worker.
 type streamDoorbell struct{ *socket }
 
-func (s streamDoorbell) TakePosted(*core.Shard) int { s.bytes.Wake(); return 1 }
+func (s streamDoorbell) TakePosted(*core.Shard) int { s.bytes.Schedule(); return 1 }
 
 func (streamDoorbell) DoorbellClass(l *core.Shard) *fair.Class[*core.Doorbell] {
 	return &l.Common.Doorbells
@@ -115,7 +115,7 @@ func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
 	return s.w.CallFor(streamDoorbell{s}, func() {
 		if e := s.bytes.Endpoint(); e != nil {
 			f(e.Conn(), core.Now())
-			e.Wake()
+			e.Schedule()
 		}
 	})
 }

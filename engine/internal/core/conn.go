@@ -146,7 +146,7 @@ func (c *Conn) abort() {
 		c.Ended = true
 	default:
 		c.iw.Abort(Now())
-		c.iw.Wake()
+		c.iw.Schedule()
 	}
 }
 
@@ -319,7 +319,7 @@ func (c *Conn) accept(qp *QP, private []byte) error {
 	if qp.dscp.Load() != 0 {
 		c.carrier.SetTOS(c.TOS())
 	}
-	defer c.iw.Wake()
+	defer c.iw.Schedule()
 	return lapsed(c.iw.Accept(&qp.rdma, startup.Answer{PrivateData: private,
 		IRD: uint16(qp.ird), ORD: uint16(qp.ord)}))
 }
@@ -345,7 +345,7 @@ func (c *Conn) Reject(private []byte) error {
 		}
 		err = lapsed(c.iw.Reject(startup.Answer{PrivateData: private}))
 		c.rejected = err == nil
-		c.iw.Wake()
+		c.iw.Schedule()
 	})
 	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.Remote), errors.Join(e, err))
 }

@@ -74,7 +74,7 @@ func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 	if !q.postToRDMAP(wr) {
 		return q.PostSend(wr)
 	}
-	q.iw.Wake()
+	q.iw.Schedule()
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
 	if !q.onConsumerThread(queue) || !straight || !q.recvToRDMAP(wr) {
 		return q.PostRecv(wr)
 	}
-	q.iw.Wake()
+	q.iw.Schedule()
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (q qpDoorbell) TakePosted(s *Shard) (taken int) {
 	case s:
 		taken, _ = q.takePosted()
 		if q.iw != nil {
-			q.iw.Wake()
+			q.iw.Schedule()
 		}
 	case nil: // bind takes the posted requests
 	default:

@@ -254,7 +254,7 @@ func (q *QP) Disconnect() error {
 		if q.hasReached(lifeAttached) && !q.hasReached(lifeGone) {
 			q.iw.Disconnect(Now())
 			q.takePosted()
-			q.iw.Wake()
+			q.iw.Schedule()
 		}
 	})
 }
@@ -265,7 +265,7 @@ func (q *QP) Abort() error {
 	err := q.call(func() {
 		if !q.hasReached(lifeGone) {
 			q.iw.Abort(Now())
-			q.iw.Wake()
+			q.iw.Schedule()
 		}
 	})
 	if err == nil || errors.Is(err, verbs.ErrDefect) {
@@ -316,7 +316,7 @@ func (q *QP) resetConn() {
 			return
 		}
 		q.iw.Abort(Now())
-		q.iw.Wake()
+		q.iw.Schedule()
 	})
 	if err == nil || errors.Is(err, verbs.ErrDefect) { // otherwise the worker has ended, and has released q
 		<-q.reached[lifeFreed]
@@ -376,7 +376,7 @@ func (q *QP) closeIdle() bool {
 	}
 	q.iw.Disconnect(Now())
 	q.takePosted()
-	q.iw.Wake()
+	q.iw.Schedule()
 	return true
 }
 

@@ -186,7 +186,7 @@ func (h *ours) close() { h.stk.Close(h.clock) }
 func (h *ours) stream() *bytestream.Stream {
 	b := bytestream.Config{RecvBuffer: h.cfg.RcvSpaceMax, SendBuffer: h.opt.SndBuf,
 		Nagle: h.opt.Nagle}
-	return bytestream.New(b, func(s *bytestream.Stream) { s.Wake() })
+	return bytestream.New(b, func(s *bytestream.Stream) { s.Schedule() })
 }
 
 func (h *ours) listen(backlog int) string {
@@ -293,7 +293,7 @@ func (h *ours) closeSocket(flow int, abort bool) string {
 		c.Shutdown(h.clock)
 		c.Detach(h.clock)
 	}
-	s.e.Wake()
+	s.e.Schedule()
 	h.settle()
 	return ""
 }
@@ -319,7 +319,7 @@ func (h *ours) set(flow int, name string, v int) error {
 	default:
 		return fmt.Errorf("%q is not a socket option", name)
 	}
-	s.e.Wake()
+	s.e.Schedule()
 	h.settle()
 	return nil
 }

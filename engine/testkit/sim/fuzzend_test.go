@@ -225,11 +225,11 @@ func (c *fuzzConn) Established(*iwarp.Conn, *startup.Params) {
 			c.posted++
 		}
 	}
-	c.iw.Wake()
+	c.iw.Schedule()
 	e.c.w.After(50*ms, func() {
 		if c.open && e.far == !e.c.mode.dials { // the dialing side closes
 			c.iw.Disconnect(e.c.w.Now())
-			c.iw.Wake()
+			c.iw.Schedule()
 			e.host.Wake()
 		}
 	})

@@ -62,7 +62,7 @@ func (w *watched) Event(ev tcp.Events, now tick.Time) { w.Stream.Event(ev, now);
 func newWatched(h *Host, q *runQueue, buffer int, run func()) *watched {
 	c := bytestream.Config{SendBuffer: buffer, RecvBuffer: buffer}
 	return &watched{Stream: bytestream.New(c, func(x *bytestream.Stream) {
-		h.Kick(x.Wake)
+		h.Kick(x.Schedule)
 	}), q: q, run: run}
 }
 

@@ -239,7 +239,7 @@ func (e *rdmaEnd) Request(s *iwarp.Conn, _ *startup.Request) {
 
 func (e *rdmaEnd) wake() {
 	if e.iw != nil && e.iw.Endpoint != nil {
-		e.iw.Endpoint.Wake()
+		e.iw.Endpoint.Schedule()
 	}
 	e.host.Wake()
 }

@@ -14,7 +14,7 @@ import (
 func TestRefusedStream(t *testing.T) {
 	w := NewWorld(1)
 	a, b := newRefusedHost(t, w, 1), newRefusedHost(t, w, 2)
-	s := bytestream.New(bytestream.Config{}, func(s *bytestream.Stream) { a.Kick(s.Wake) })
+	s := bytestream.New(bytestream.Config{}, func(s *bytestream.Stream) { a.Kick(s.Schedule) })
 	tu := tcp.Tuple{Local: a.Addr(0), Remote: b.Addr(0), LocalPort: 1000, RemotePort: 2000}
 	if _, err := a.Stack().Connect(tu, &tcp.Config{}, s, w.Now()); err != nil {
 		t.Fatal(err)

@@ -43,14 +43,14 @@ func (x *socketEnd) after(most tick.Duration, f func()) {
 	x.rdmaEnd.c.s.world.After(tick.Duration(x.rnd.Int64N(int64(most)+1)), f)
 }
 
-// Wake, Shutdown, Abort, EMSS, TakeBack and Break implement iwarp.Transport.
-func (x *socketEnd) Wake() {
+// Schedule, Shutdown, Abort, EMSS, TakeBack and Break implement iwarp.Transport.
+func (x *socketEnd) Schedule() {
 	if !x.woken {
 		x.woken = true
 		x.after(0, func() { x.woken = false; x.step() })
 	}
 }
-func (x *socketEnd) Shutdown(tick.Time) { x.fin = true; x.Wake() }
+func (x *socketEnd) Shutdown(tick.Time) { x.fin = true; x.Schedule() }
 func (x *socketEnd) Abort(tick.Time)    { x.after(0, func() { x.reset() }) }
 func (x *socketEnd) TakeBack(seq.Num)   {}
 func (x *socketEnd) Break()             { x.reset() }
@@ -215,7 +215,7 @@ func drawSockets(t *testing.T, seed uint64) (s *scenario, c *rdmaConn, ends [2]*
 		x.host.Each(func(now tick.Time) {
 			posted := x.next
 			if x.pump(now); x.next > posted {
-				x.Wake()
+				x.Schedule()
 			}
 		})
 	}
@@ -230,7 +230,7 @@ func TestSockets(t *testing.T) {
 		s, c, ends := drawSockets(t, seed)
 		for _, x := range ends {
 			x.c.Begin(x, x.snd, x.rcv, Epoch)
-			x.Wake()
+			x.Schedule()
 		}
 		if c.cfg.early == endAbort {
 			x := ends[s.rnd.IntN(2)]

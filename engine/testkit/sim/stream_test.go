@@ -85,7 +85,7 @@ func newStream(s *scenario, cfg streamConfig, a, b *Host, no int) *streamConn {
 func (e *streamEnd) newOn(cfg bytestream.Config) *bytestream.Stream {
 	e.s = bytestream.New(cfg, func(s *bytestream.Stream) {
 		if e.alive() {
-			e.host.Kick(s.Wake)
+			e.host.Kick(s.Schedule)
 		}
 	})
 	e.host.Each(e.pump)

@@ -144,7 +144,7 @@ func (w *wide) retuneAll(kind int, d tick.Duration) {
 			default:
 				c.SetDelayedAck(d)
 			}
-			e.Wake()
+			e.Schedule()
 		})
 		h.Kick(func() { h.Kick(func() {}) }) // a second step, for work that the first finds overdue
 	}
