@@ -16,21 +16,22 @@ import (
 const (
 	DefaultSize    = 256 << 20
 	DefaultTimeout = 10 * time.Minute
-	// MaxSize keeps four regions of it addressable as an int on every machine that has the memory.
+	// MaxSize bounds Size, so that the total size of all regions fits in an int.
 	MaxSize = 1 << 40
 	// MaxMTU is the largest frame that AF_XDP sends, less an Ethernet header with two VLAN tags.
 	MaxMTU = ring.MaxTxSlot*ring.ChunkSize - 22
-	// BigCapture is the size from which a capture gets too large for most decoders: it holds three times as much.
+	// BigCapture is the largest Size whose capture most decoders can still load. A capture holds all three transfers,
+	// so three times Size.
 	BigCapture = 64 << 20
 )
 
-// chunk is the length of one work request.
+// chunk is the smallest length of a work request in bytes. Only the last request of a verb may be shorter.
 const chunk = 1 << 20
 
-// maxRequests bounds the work requests of one verb: their receives are all posted before the first Send leaves.
+// maxRequests bounds the work requests of one verb, because B posts a receive for each of them in advance.
 const maxRequests = 4096
 
-// depth is how many work requests of a verb are under way at a time.
+// depth is the maximum number of work requests of a verb that are under way at a time.
 const depth = 16
 
 // Impairments are what a relay between the hosts does to the frames of both directions. Fractions are from 0 to 1.
@@ -55,10 +56,11 @@ func (i *Impairments) fractions() []fraction {
 		{"corrupt", i.Corrupt}}
 }
 
-// Config is the configuration of Run. Zero fields mean the defaults; Markers and CRC have none.
+// Config is the configuration of Run. A zero Size, MTU or Timeout means the default; all other fields apply as they
+// are.
 type Config struct {
 	Size    int64 // bytes moved by each verb
-	MTU     int   // of every link [1500]
+	MTU     int   // of every link; 0: topo.DefaultMTU
 	IPv6    bool
 	Markers bool // asked for in both directions
 	CRC     bool
@@ -66,16 +68,17 @@ type Config struct {
 	Impairments
 	Seed    uint64        // seed of the data and of the relay's decisions
 	Capture string        // pcapng file of host A's frames, in both directions; empty for none
-	Timeout time.Duration // of everything
+	Timeout time.Duration // of the whole run
 	Log     *slog.Logger  // nil is silent
-	// Progress, when set, is called with the number of bytes of a verb that have arrived. It runs on Run's goroutine.
+	// Progress, when set, is called with the number of bytes whose work requests of a verb are complete, and the total.
+	// It runs on Run's goroutine.
 	Progress func(verb string, done, total int64)
 }
 
 // ErrConfig is wrapped by errors about the configuration.
 var ErrConfig = errors.New("invalid demo")
 
-// Complete fills in the defaults and reports the first invalid field.
+// Complete fills in the defaults and reports the first invalid field, or a Size for which memory does not suffice.
 func (c *Config) Complete() error {
 	if c.Size == 0 {
 		c.Size = DefaultSize
@@ -127,7 +130,7 @@ func (c *Config) Warnings() (w []string) {
 	return w
 }
 
-// requestLen is the length of all work requests but the last.
+// requestLen returns the length in bytes of each work request; only the last one may be shorter.
 func (c *Config) requestLen() int64 {
 	n := (c.Size + maxRequests - 1) / maxRequests
 	return max(chunk, (n+4095)&^4095)

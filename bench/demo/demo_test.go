@@ -197,7 +197,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A run that is given up leaves no descriptor behind: neither namespaces, sockets nor programs.
+// TestRunGivesUp checks that a cancelled run leaves no descriptor open: no namespace, socket or BPF program.
 func TestRunGivesUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -224,7 +224,7 @@ func TestRunGivesUp(t *testing.T) {
 			t.Errorf("%v, %+v", err, r)
 		}
 	}
-	one() // what the first run opens for good, such as the poller
+	one() // opens descriptors that stay open in this process, such as that of Go's network poller
 	before := files()
 	one()
 	if after := files(); after > before {
@@ -232,7 +232,8 @@ func TestRunGivesUp(t *testing.T) {
 	}
 }
 
-// The file holds the connection from its SYN to the last FIN, in both directions, and is complete when Run returns.
+// TestCapture checks that the file holds the connection from its SYN to the last FIN, in both directions, and is
+// complete when Run returns.
 func TestCapture(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

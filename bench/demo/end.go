@@ -33,7 +33,8 @@ func (e *end) open(cfg xdp.Config) error {
 	return nil
 }
 
-// prepare makes the endpoint, with room for recvDepth receives, and one region for each of access.
+// prepare makes the endpoint, with room for recvDepth receives, and for each element of access a region of size bytes
+// with that access.
 func (e *end) prepare(size int64, recvDepth int, access ...verbs.Access) (err error) {
 	e.Endpoint, err = verbs.NewEndpoint(e.dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
 		SendDepth: 2 * depth, RecvDepth: recvDepth, IRD: depth, ORD: depth,

@@ -15,10 +15,11 @@ type IPsec struct {
 	TCP       uint64 `json:"tcp_frames" doc:"frames of the connection in the clear: 0"`
 }
 
-// errClear is returned when frames that IPsec must encrypt were in the clear.
+// errClear is returned when a frame of the connection was not encrypted, or when no encrypted frame was seen.
 var errClear = errors.New("frames of the connection were not encrypted")
 
-// inspect counts the frames that the steering programs saw during a run with IPsec.
+// inspect adds to the result how many frames with and without encryption the steering programs of both hosts saw. It
+// does nothing in a run without IPsec.
 func (r *run) inspect() error {
 	if !r.cfg.IPsec {
 		return nil

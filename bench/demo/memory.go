@@ -14,7 +14,7 @@ import (
 // regions is how many regions of Config.Size a run needs: source and sink at A, target and inbox at B.
 const regions = 4
 
-// reserve is the memory that stays free for rings, the capture and the rest of the host.
+// reserve is the number of bytes that a run leaves free for rings, the capture and the rest of the host.
 const reserve = 256 << 20
 
 // populate allocates every page of b, so that no transfer waits for page faults.
@@ -26,7 +26,7 @@ func populate(b []byte) error {
 	return nil
 }
 
-// fill writes the data that belongs to a seed.
+// fill fills b with pseudo-random data that seed determines.
 func fill(b []byte, seed uint64) {
 	var key [32]byte
 	for i := range 8 {
@@ -36,7 +36,8 @@ func fill(b []byte, seed uint64) {
 	rand.NewChaCha8(key).Read(b)
 }
 
-// checkMemory keeps the kernel from ending the process in the middle of a run.
+// checkMemory refuses a Size for which the host lacks memory. Otherwise the kernel could kill the process during the
+// run.
 func (c *Config) checkMemory() error {
 	have, ok := availableMemory("/proc/meminfo")
 	if need := regions*c.Size + reserve; ok && need > have {

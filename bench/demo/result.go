@@ -4,8 +4,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Schema is the version of Result's JSON form. It changes when a key changes its meaning or goes away, not
-// when one is added.
+// Schema is the version of Result's JSON form. It increases when a key changes its meaning or is removed, not when a
+// key is added.
 const Schema = 1
 
 // Result is the outcome of a run. The doc tags are the documentation of the JSON keys.
@@ -62,7 +62,8 @@ func (v *Transfer) rate() {
 	}
 }
 
-// Direction is one stream: counters of its sender's TCP and of its receiver.
+// Direction is the byte stream of the connection in one direction: counters of its sender's TCP, and of TCP and MPA at
+// its receiver.
 type Direction struct {
 	Segments        uint64 `json:"segments" doc:"data segments sent for the first time"`
 	Retransmissions uint64 `json:"retransmissions" doc:"segments retransmitted"`
@@ -104,8 +105,8 @@ type Capture struct {
 	Bytes   uint64 `json:"bytes" doc:"size of the file"`
 }
 
-// PlacedShare returns the share of the bytes behind a gap that were placed on arrival. It is false when there were
-// none.
+// PlacedShare returns the share of the data behind gaps that was placed on arrival: FPDUs placed, divided by FPDUs
+// placed and pieces held. It returns false if no data arrived behind a gap.
 func (d *Direction) PlacedShare() (float64, bool) {
 	placed := d.ByMarker + d.ByChain
 	if placed+d.Held == 0 {

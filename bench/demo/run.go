@@ -27,8 +27,8 @@ import (
 	"xwarp/ring"
 )
 
-// busyThreads are the two workers and the relay. With fewer processors a spinning worker keeps the relay from running
-// until its time slice is over, which adds about 3 ms to each round trip.
+// busyThreads is the number of threads that want a processor each: the two workers and the relay. With fewer
+// processors a spinning worker delays the relay until the worker's time slice is over, about 3 ms in each round trip.
 const busyThreads = 3
 
 // port is where B listens.
@@ -135,7 +135,7 @@ func (r *run) setUp() (err error) {
 	return r.postReceives()
 }
 
-// addresses returns those of A and B.
+// addresses returns the addresses of A and B in the address family of the run.
 func (r *run) addresses() (a, b netip.Addr) {
 	if r.cfg.IPv6 {
 		return r.net.A.Addr6.Addr(), r.net.B.Addr6.Addr()
@@ -172,7 +172,8 @@ func (r *run) connectEnds(ctx context.Context) error {
 	return r.agreed()
 }
 
-// agreed notes the terms of the connection, and fails when they are not those that were asked for.
+// agreed adds the negotiated parameters of the connection to the result. It fails if markers or CRC differ from the
+// configuration.
 func (r *run) agreed() error {
 	p, q := r.a.QP.Params(), r.b.QP.Params()
 	m := &r.res.MPA
@@ -227,12 +228,12 @@ func (r *run) explain(err error) error {
 	return err
 }
 
-// snapshot takes the counters of both ends and of the relay.
+// snapshot copies the counters of both ends and of the relay into the result. Without a connection it changes nothing.
 func (r *run) snapshot() {
 	a, errA := r.a.QP.Info()
 	b, errB := r.b.QP.Info()
 	if errA != nil || errB != nil {
-		return // not connected, or closed: the earlier sample stays
+		return // not connected, or closed: the counters of the last snapshot stay
 	}
 	r.res.AToB, r.res.BToA = direction(&a, &b), direction(&b, &a)
 	if r.relay != nil {
@@ -254,7 +255,7 @@ func (r *run) disconnect(ctx context.Context) error {
 	return nil
 }
 
-// closeTimeout is longer than the engine's own.
+// closeTimeout bounds the close of each end. The engine's own timeout is shorter, so that its error is reported first.
 const closeTimeout = 20 * time.Second
 
 // close removes everything, dependents first.
@@ -283,7 +284,7 @@ func startRelay(net *topo.Net, cfg *Config) (*relay.Relay, error) {
 	return relay.Start(net.Relay, relay.Config{AB: c, BA: c, Seed: cfg.Seed})
 }
 
-// relayed returns the relay's counters of one direction.
+// relayed returns the relay's counters of direction d. Overflow includes all frames that were dropped unintentionally.
 func relayed(r *relay.Relay, d relay.Direction) *Relay {
 	c := r.Counters(d)
 	return &Relay{

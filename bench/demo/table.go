@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/plain"
 )
 
-// WriteTable prints a result for people.
+// WriteTable writes the result to w as text tables.
 func (r *Result) WriteTable(w io.Writer) error {
 	t := table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
 	t.head(r)
@@ -28,7 +28,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 
 type table struct{ *tabwriter.Writer }
 
-// row prints one line of cells. Lines of one block share columns; an empty line ends a block.
+// row writes one line of cells. The lines up to the next empty one form a block, whose columns are aligned.
 func (t table) row(cells ...any) {
 	fmt.Fprintf(t, strings.Repeat("\t%v", len(cells))[1:]+"\n", cells...)
 }
@@ -57,7 +57,7 @@ func (t table) head(r *Result) {
 	t.row("seed", r.Seed)
 }
 
-// both names the modes of two ends, once when they are the same.
+// both returns the AF_XDP modes of ends e and o as text, only once if they are equal.
 func (e *End) both(o *End) string {
 	a, b := e.XDPMode+", "+e.Copy, o.XDPMode+", "+o.Copy
 	if a == b {

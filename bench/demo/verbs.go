@@ -10,11 +10,11 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Regions of the two ends, in the order of prepare.
+// Indexes of the regions in end.buffers: A has source and sink, B has target and inbox.
 const (
-	source = 0 // of A
+	source = 0
 	sink   = 1
-	target = 0 // of B
+	target = 0
 	inbox  = 1
 )
 
@@ -31,7 +31,7 @@ func (r *run) piece(i int) (off, n int64) {
 	return off, min(r.each, r.cfg.Size-off)
 }
 
-// pump posts one work request for each piece, depth at a time, and waits for all.
+// pump posts one work request for each piece and waits for all completions. At most depth requests are under way.
 func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) verbs.SendWR) error {
 	posted, done := 0, int64(0)
 	r.progress(verb, 0)
@@ -62,7 +62,7 @@ func (r *run) read(ctx context.Context) error {
 	return r.tagged(ctx, nameRead, rdmap.WRRead, sink)
 }
 
-// tagged moves all between a region of A and the target at B.
+// tagged moves Config.Size bytes between a region of A and the target region of B: op decides the direction.
 func (r *run) tagged(ctx context.Context, verb string, op verbs.WROp, local int) error {
 	return r.pump(ctx, verb, func(off, n int64) verbs.SendWR {
 		return verbs.SendWR{
@@ -72,8 +72,8 @@ func (r *run) tagged(ctx context.Context, verb string, op verbs.WROp, local int)
 	})
 }
 
-// sendMessage moves the source again, in messages. They have arrived when B's receives complete, in the order of
-// posting.
+// sendMessage moves the source region to B's inbox by one Send per work request. It then waits for B's receives and
+// checks that they complete in the order in which they were posted.
 func (r *run) sendMessage(ctx context.Context) error {
 	err := r.pump(ctx, nameSend, func(off, n int64) verbs.SendWR {
 		return verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{r.a.buffers[source].SGE(int(off),

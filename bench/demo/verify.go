@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrBytes is wrapped when memory at the target differs from the source's.
+// ErrBytes is wrapped by the error of Run if the target's bytes differ from the source's after a transfer.
 var ErrBytes = errors.New("the target's bytes differ from the source's")
 
 func sum(b []byte) string {
@@ -15,7 +15,8 @@ func sum(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// differ returns where two regions of the same length differ.
+// differ returns an error that says how many bytes of dst differ from src, and the offset of the first. Both have the
+// same length.
 func differ(src, dst []byte) error {
 	first, wrong, zero := -1, 0, 0
 	for i, want := range src {
