@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is many of the kernel's connections on one thread. epoll reports which of them are ready.
+// crowd is an end that carries a bandwidth test over many kernel TCP connections on one thread. epoll reports which of
+// them are ready.
 type crowd struct {
 	plainSockets
 	epoll     int
 	events    []unix.EpollEvent
-	remaining map[int32]int // bytes of the message under way on a connection
+	remaining map[int32]int // by descriptor: bytes of the current message that are not written yet
 }
 
 func (c *crowd) init() (err error) {
@@ -22,7 +23,7 @@ func (c *crowd) init() (err error) {
 	return err
 }
 
-// add watches a socket and makes it non-blocking.
+// add makes a socket non-blocking and adds it to epoll, for the given events.
 func (c *crowd) add(fd int, events uint32) error {
 	c.remaining[int32(fd)] = c.spec.Size
 	return errors.Join(unix.SetNonblock(fd, true),
@@ -30,7 +31,7 @@ func (c *crowd) add(fd int, events uint32) error {
 			&unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// ready returns the sockets that are ready; none after a tenth of a second.
+// ready waits until sockets are ready and returns their events. It returns none after a tenth of a second.
 func (c *crowd) ready() ([]unix.EpollEvent, error) {
 	n, err := unix.EpollWait(c.epoll, c.events, 100)
 	if err == unix.EINTR {
@@ -67,8 +68,8 @@ func (c *crowd) runClient(ctx context.Context, server Ready) (r *Result, err err
 	return r, err
 }
 
-// stream writes messages to every connection that has room, until the window is over. Only acknowledged bytes count:
-// the buffers of thousands of connections hold as many bytes as a window moves.
+// stream writes messages to every connection that has room, until the measured window is over. Only acknowledged bytes
+// count, because the send buffers of thousands of connections hold as many bytes as one window moves.
 func (c *crowd) stream(ctx context.Context) (*Result, error) {
 	b := make([]byte, c.spec.Size)
 	w := window{spec: c.spec}
@@ -101,7 +102,7 @@ func (c *crowd) stream(ctx context.Context) (*Result, error) {
 	return w.result(), nil
 }
 
-// acked returns how many messages' bytes the peer has acknowledged.
+// acked returns the number of bytes that the peer has acknowledged on all connections, in units of whole messages.
 func (c *crowd) acked() uint64 {
 	var byteCount uint64
 	for fd := range c.remaining {
@@ -112,7 +113,7 @@ func (c *crowd) acked() uint64 {
 	return byteCount / uint64(c.spec.Size)
 }
 
-// runServer reads whatever comes.
+// runServer reads and discards the bytes of all connections on another thread, until stop is closed.
 func (c *crowd) runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
 	error) {
 	go OnProcessor(c.place.CPU, c.pollCompletions)
@@ -127,7 +128,7 @@ func (c *crowd) pollCompletions() error {
 	if err := c.add(c.l, unix.EPOLLIN); err != nil {
 		return err
 	}
-	delete(c.remaining, int32(c.l)) // closed by its maker
+	delete(c.remaining, int32(c.l)) // closeAll must not close the listener: plainSockets.close does
 	b := make([]byte, bulkRead)
 	for c.open.Load() {
 		events, err := c.ready()

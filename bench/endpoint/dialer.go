@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// dialer measures how many connections per second are made and ended, MPA start-up included, one after the other.
+// dialer measures how many RDMA connections per second can be made and closed, one after the other. Each includes the
+// MPA start-up.
 type dialer struct{ rdma }
 
 func (d *dialer) runClient(ctx context.Context, server Ready) (*Result, error) {
@@ -19,7 +20,8 @@ func (d *dialer) runClient(ctx context.Context, server Ready) (*Result, error) {
 	})
 }
 
-// connections measures how long one connection after the other takes, from its beginning to its end.
+// connections calls one again and again until the window is over, and measures how long each call takes. Each call
+// makes and closes a connection. A round stands for one connection; no message bytes are counted.
 func (s *Spec) connections(ctx context.Context, one func() error) (*Result, error) {
 	r := newRounds(s)
 	r.openAt(time.Now())

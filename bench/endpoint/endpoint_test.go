@@ -37,7 +37,7 @@ func TestSpecComplete(t *testing.T) {
 	}
 }
 
-// TestWindow: only what happens between warm-up and the end of the duration counts.
+// TestWindow checks that only messages between the end of the warm-up and the end of the duration count.
 func TestWindow(t *testing.T) {
 	s := Spec{Size: 100, Warmup: time.Second, Duration: 2 * time.Second}
 	w := window{spec: &s}
@@ -71,7 +71,8 @@ func TestWorkID(t *testing.T) {
 	}
 }
 
-// TestLayered is a whole measurement over the loopback, without privileges.
+// TestLayered runs whole measurements over loopback, which need no privileges. The two ends are given different sizes
+// and versions, which the report must show.
 func TestLayered(t *testing.T) {
 	for _, tc := range []Spec{
 		{Peer: Layered, Mode: Bandwidth, Verb: Write, Size: 1000, Iterations: 500, Depth: 16,
@@ -105,7 +106,7 @@ func TestLayered(t *testing.T) {
 	}
 }
 
-// TestCrowd: the rate of many plain sockets counts the bytes that arrived.
+// TestCrowd checks a bandwidth test over many plain sockets, and that such a test refuses a number of iterations.
 func TestCrowd(t *testing.T) {
 	c, s := net.Pipe()
 	place := Place{Local: loopback, Remote: loopback, CPU: -1}
@@ -131,9 +132,9 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestNoServer: a client's error describes a peer that is no server.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
+// TestNoServer checks that a client reports an error if its peer is not a measuring server.
 func TestNoServer(t *testing.T) {
 	for name, talk := range map[string]func(c net.Conn){
 		"hangs up":     func(c net.Conn) { c.Close() },

@@ -9,19 +9,19 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// Ready is the message of an end to the other before the measurement starts.
+// Ready is the message in which each end tells the other, before the measurement, how to reach it.
 type Ready struct {
-	Addr      netip.AddrPort `json:"addr,omitzero"` // of a server: where to connect
+	Addr      netip.AddrPort `json:"addr,omitzero"` // from a server: the address of its listener
 	STag      uint32         `json:"stag,omitempty"`
 	Bytes     int            `json:"bytes,omitempty"`
 	Transport string         `json:"transport,omitempty"`
 }
 
-// end is one end of a measurement by one peer. A server's calls are prepare, serve, close; a client's
-// prepare, run, close.
+// end is one end of a measurement over one kind of Peer. On a server, Serve calls prepare, runServer and close; on a
+// client, Run calls prepare, runClient and close.
 type end interface {
 	prepare(server bool) (Ready, error)
-	// runServer measures until stop is closed.
+	// runServer answers or measures until stop is closed, which means that the client has finished.
 	runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error)
 	runClient(ctx context.Context, server Ready) (*Result, error)
 	close()
@@ -57,7 +57,7 @@ func (e *rdma) prepare(server bool) (r Ready, err error) {
 	return r, err
 }
 
-// tester is a consumer that finishes.
+// tester is a consumer that runs a test to its end and has a result.
 type tester interface {
 	consumer
 	postReceives() error
@@ -104,9 +104,9 @@ func (e *rdma) runServer(ctx context.Context, client Ready, stop <-chan struct{}
 	return e.measure(ctx, client, e.acceptConnections, false, stop)
 }
 
-// measure makes the connections to peer by join, and has a tester run until stop is closed, a client's until it
-// has finished, or until it failed. An end that measures counts its allocations itself, while the clock runs; for
-// one that only answers everything counts.
+// measure makes the connections to peer by join and runs a tester. A client's tester runs until it has finished, a
+// server's until stop is closed; either ends early if it fails. The tester of an end that measures counts allocations
+// while the clock runs. For an end that only answers, measure counts all allocations after the connections are made.
 func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Context) error,
 	client bool, stop <-chan struct{}) (*Result, error) {
 	e.peer = peer
@@ -144,7 +144,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 	case <-e.qps[0].Done():
 		why = fmt.Errorf("the connection ended: %w", e.qps[0].Err())
 	}
-	select { // a test that ended closes the connection: the other end may notice that first
+	select { // the other end closes the connection after the test, which may be seen before the tester's own end
 	case <-t.finished():
 		why = nil
 	default:

@@ -13,8 +13,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// frames sends and receives frames without any protocol, to measure AF_XDP alone. The frames look like segments of one
-// TCP connection, so that the same XDP program steers them.
+// frames is an end that sends and receives frames without any protocol, to measure AF_XDP alone. The frames look like
+// segments of one TCP connection, so that the engine's XDP program steers them.
 type frames struct {
 	spec  *Spec
 	place *Place
@@ -26,17 +26,19 @@ type frames struct {
 	local, remote netip.AddrPort // in the frames
 }
 
-// framePort is AF_XDP by one library or another.
+// framePort sends and receives frames, by one of several implementations.
 type framePort interface {
-	transmit(most int) int // frames that were handed to the kernel
-	receiveFrames() int    // frames that arrived
+	// transmit passes up to most frames to the kernel and returns their number. With GSO it passes one block of frames.
+	transmit(most int) int
+	// receiveFrames takes the frames that have arrived and returns their number, without waiting.
+	receiveFrames() int
 	close()
 }
 
 const (
-	portA = 7 // of the client's frames, 9 of the server's: echo and discard
-	portB = 9
-	// payloadAt is where the payload of a frame begins: behind timestamps, as the engine's segments have.
+	portA = 7 // TCP port of the client in its frames; both ports are those of well-known test services
+	portB = 9 // TCP port of the server in its frames
+	// payloadAt is the offset of the TCP payload in a frame. The headers have the timestamps option, as the engine's.
 	payloadAt = ip.EthernetLen + ip.Len4 + wire.HeaderLen + wire.TimestampsLen
 )
 
@@ -53,7 +55,7 @@ func (e *frames) prepare(server bool) (r Ready, err error) {
 	if e.frame, err = e.build(); err != nil {
 		return r, err
 	}
-	if server && e.spec.Peer != Asavie { // also receives from a peer that sends through the kernel
+	if server && e.spec.Peer != Asavie { // the receiver for Raw and for GSO is AF_XDP by package ring
 		e.open = openRing
 	}
 	nic, err := netlink.LinkByName(e.place.Interface)
@@ -65,7 +67,7 @@ func (e *frames) prepare(server bool) (r Ready, err error) {
 	return r, err
 }
 
-// build makes the frame that is sent over and over: an IP packet of spec.Size bytes.
+// build returns the frame that is sent over and over. It carries an IPv4 packet of spec.Size bytes.
 func (e *frames) build() ([]byte, error) {
 	dst, err := net.ParseMAC(e.place.RemoteMAC)
 	if err != nil {
@@ -121,8 +123,8 @@ func (e *frames) runClient(ctx context.Context, _ Ready) (r *Result, err error) 
 // settle is how long a sender continues after the receiver has stopped counting.
 const settle = 50 * time.Millisecond
 
-// ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock
-// is the end of a round and the beginning of the next, which is under way while the last is recorded.
+// ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock ends a
+// round and begins the next one. A round is recorded while the next one is already under way.
 func (e *frames) ping(ctx context.Context) (*Result, error) {
 	r := newRounds(e.spec)
 	sent := time.Now()

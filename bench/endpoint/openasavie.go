@@ -8,8 +8,8 @@ import (
 	"github.com/asavie/xdp"
 )
 
-// asaviePort is AF_XDP by github.com/asavie/xdp v0.3.3, a known point to compare with. Its options are of the whole
-// process and Close leaks, so a process opens one and ends.
+// asaviePort is AF_XDP by github.com/asavie/xdp v0.3.3, an independent library to compare with. The library's options
+// are global to the process and its Close leaks, so a process opens only one asaviePort and then exits.
 type asaviePort struct {
 	s      *xdp.Socket
 	prog   *xdp.Program
@@ -18,7 +18,7 @@ type asaviePort struct {
 	filled []bool
 }
 
-// asavieFrame is bytes of one of its frames, asavieRing descriptors of its rings.
+// asavieFrame is the size of a frame of the library in bytes. asavieRing is the number of descriptors in each ring.
 const (
 	asavieFrame = 2048
 	asavieRing  = 2048
@@ -48,8 +48,7 @@ func openAsavie(e *frames) (framePort, error) {
 		if p.s, err = xdp.NewSocket(p.link, 0, &options); err == nil {
 			break
 		}
-		// Another process's socket of the queue may just have been closed; the kernel gives the queue back a
-		// while later.
+		// The socket of a process that just ended may still occupy the queue: the kernel releases it a while later.
 		if try == bindTries {
 			return nil, errors.Join(err, p.prog.Detach(p.link))
 		}
@@ -75,7 +74,7 @@ func (p *asaviePort) transmit(most int) int {
 
 func (p *asaviePort) receiveFrames() int {
 	if n := p.s.NumFreeFillSlots(); n > 0 {
-		// Half of the frames, the upper ones being for transmission, would be fair; the library has one pool for both.
+		// The library has one pool of frames for both directions, so reception may take frames that transmission lacks.
 		p.s.Fill(p.s.GetDescs(min(n, asavieRing)))
 	}
 	n := p.s.NumReceived()

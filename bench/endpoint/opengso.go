@@ -7,7 +7,8 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// gsoPort sends blocks through the kernel's segmentation offload. The other end receives by package ring.
+// gsoPort sends blocks, which are many frames in one buffer, through the kernel's segmentation offload. The other end
+// receives over AF_XDP by package ring.
 type gsoPort struct {
 	s     *gso.Sender
 	block gso.Block
@@ -39,7 +40,7 @@ func (p *gsoPort) transmit(int) int {
 	return p.n
 }
 
-// receiveFrames is never called: a server has a receiver of package ring.
+// receiveFrames is never called, because the server has a ringPort.
 func (p *gsoPort) receiveFrames() int { return 0 }
 
 func (p *gsoPort) close() { p.s.Close() }

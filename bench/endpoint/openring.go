@@ -12,8 +12,8 @@ type ringPort struct {
 	s     *ring.Socket
 	steer *bpf.Steering
 	n     int    // bytes of a frame
-	mem   []byte // where payload comes from and goes to, nil for nowhere
-	at    int    // in mem
+	mem   []byte // payload is copied from here into frames and from frames to here; nil: not copied
+	at    int    // offset in mem of the next copy
 	batch [burst]ring.Packet
 }
 
@@ -21,7 +21,7 @@ func openRing(e *frames) (framePort, error) {
 	p := &ringPort{n: len(e.frame)}
 	if e.spec.Copy {
 		p.mem = make([]byte, copyArea)
-		clear(p.mem) // its pages are there before anything is measured
+		clear(p.mem) // allocates its pages before the measurement
 	}
 	var err error
 	if p.s, err = ring.Open(ring.Config{Ifindex: e.link,
@@ -72,7 +72,7 @@ func (p *ringPort) transmit(most int) (n int) {
 // copyArea is the size in bytes of the memory that frames are copied from and to: eight messages of 1 MiB.
 const copyArea = 8 << 20
 
-// nextPayload returns the next n bytes of mem, which it walks through again and again.
+// nextPayload returns the next n bytes of mem. At the end of mem it starts again at the beginning.
 func (p *ringPort) nextPayload(n int) []byte {
 	if p.at+n > len(p.mem) {
 		p.at = 0

@@ -9,8 +9,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// pingpong is the consumer of an end under a latency test. By Write, an end knows that a message arrived from its last
-// byte in memory, as perftest does: it counts up.
+// pingpong is the consumer of an end under a latency test. With Writes, an end polls the last byte of its buffer for
+// the next message, as perftest does: each message increases that byte by one.
 type pingpong struct {
 	ending
 	e         *rdma
@@ -19,36 +19,37 @@ type pingpong struct {
 	client    bool
 	rounds    rounds
 	running   bool
-	from      time.Time // the last whole round; as in perftest, its end is the beginning of the next one
-	sent      time.Time
-	fresh     bool // it is not recorded yet: that happens while the next one is under way
-	full      bool // all rounds were recorded; the one under way is not
-	seen      byte
-	word      *uint32 // where the last byte of the peer's message is, and which byte of the word it is
-	byteIndex int
-	idle      int // turns without a message
-	posted    int
+	from      time.Time // start of the last complete round
+	sent      time.Time // end of the last complete round and, as in perftest, start of the current one
+	fresh     bool      // the last complete round is not recorded yet: that happens while the next one is under way
+	full      bool      // all rounds are recorded; the current one is not counted
+	seen      byte      // value of the last byte of the current message
+	word      *uint32   // the aligned word in memory that contains the last byte of the peer's message
+	byteIndex int       // index of that byte in word
+	idle      int       // consecutive turns without a message
+	posted    int       // messages sent
 	batch     [32]verbs.Completion
 	wr        verbs.SendWR
 	recv      verbs.RecvWR
 	sge       [1]verbs.SGE
-	arrived   int // receives that completed
-	pending   int // Reads that completed
+	arrived   int // completed receives that came has not consumed yet
+	pending   int // completed Reads that came has not consumed yet
 }
 
-// poster is a queue pair of the engine, which takes requests on its worker's own thread.
+// poster posts requests to a queue pair from the thread of the worker that owns it. The engine's queue pairs implement
+// it.
 type poster interface {
 	PostSendOn(queue int, wr *verbs.SendWR) error
 	PostRecvOn(queue int, wr *verbs.RecvWR) error
 }
 
-// elsewhere is a poster for a worker in another process.
+// elsewhere is a poster for a queue pair without PostSendOn, such as one whose worker is in the daemon's process.
 type elsewhere struct{ verbs.QP }
 
 func (e elsewhere) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend(wr) }
 func (e elsewhere) PostRecvOn(_ int, wr *verbs.RecvWR) error { return e.PostRecv(wr) }
 
-// posterOf returns the best way to post to q.
+// posterOf returns q itself if it is a poster, otherwise an elsewhere around it.
 func posterOf(q verbs.QP) poster {
 	if p, ok := q.(poster); ok {
 		return p
@@ -118,8 +119,8 @@ func (p *pingpong) pollOnce() bool {
 	return true
 }
 
-// pollEach is the interval, in turns without a message, between polls for completions of Writes. These completions only
-// show that memory is free and the connection exists. The first such turn polls.
+// pollEach is the interval, in turns without a message, between polls for completions of Writes. The first such turn
+// polls. No message depends on these completions: they free the send queue and show errors of the connection.
 const pollEach = 64
 
 func (p *pingpong) start() {
@@ -131,7 +132,7 @@ func (p *pingpong) start() {
 	}
 }
 
-// poll takes completions.
+// poll takes completions and counts those of receives and Reads. It reports whether there were any.
 func (p *pingpong) poll() bool {
 	n, err := p.e.cq.Poll(p.batch[:])
 	if err != nil {
@@ -178,20 +179,20 @@ func (p *pingpong) came() bool {
 	return false
 }
 
-// last reads the last byte of the peer's message, which lies at the start of the memory. Over kernel sockets
-// another thread writes it.
+// last reads the last byte of the buffer for the peer's message, the first buffer in memory. The load is atomic,
+// because over kernel sockets another thread writes the byte.
 func (p *pingpong) last() byte {
 	v := atomic.LoadUint32(p.word)
 	return (*[4]byte)(unsafe.Pointer(&v))[p.byteIndex&3]
 }
 
-// out is where our own message lies.
+// out returns the offset in memory of the message that this end sends.
 func (p *pingpong) out() int {
 	_, stride := p.e.spec.buffers()
 	return stride
 }
 
-// signalEach is the interval of signaled Writes or Sends.
+// signalEach is the interval of signaled Writes or Sends: one of signalEach has a completion.
 const signalEach = 16
 
 // ping sends one message.
@@ -225,7 +226,7 @@ func (p *pingpong) ping() {
 	}
 }
 
-// measure records the last round and decides whether there are more.
+// measure records the last complete round, if that has not happened yet, and sets full if it was the last to count.
 func (p *pingpong) measure() {
 	if !p.fresh || p.full {
 		return

@@ -39,7 +39,7 @@ func processorTime() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) * 1e-9
 }
 
-// OnProcessor runs f on a thread and a processor of its own; below 0 on any processor.
+// OnProcessor runs f on its own thread, which is pinned to processor cpu unless cpu is negative, and returns f's error.
 func OnProcessor(cpu int, f func() error) error {
 	result := make(chan error)
 	go func() {

@@ -25,7 +25,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// rdma is an end that speaks RDMA, over either transport.
+// rdma is an end that speaks RDMA: over AF_XDP, over kernel sockets or through a daemon.
 type rdma struct {
 	spec  *Spec
 	place *Place
@@ -33,7 +33,7 @@ type rdma struct {
 	pd    verbs.PD
 	cq    verbs.CQ
 	mr    verbs.MR
-	small verbs.MR // where credits and announcements go
+	small verbs.MR // receives short Sends: credits, and announcements of Writes
 	mem   []byte
 	qps   []verbs.QP
 	peer  Ready
@@ -45,7 +45,8 @@ type rdma struct {
 	running  sync.WaitGroup
 }
 
-// consumer is called again and again, on the worker's thread where there is one, and reports whether it did anything.
+// consumer does the work of a test. pollOnce is called again and again, over AF_XDP on the worker's thread, otherwise
+// on a goroutine. It reports whether it did anything.
 type consumer interface{ pollOnce() bool }
 
 func (e *rdma) setUp() (r Ready, err error) {
@@ -87,8 +88,8 @@ func (e *rdma) setUp() (r Ready, err error) {
 		nil
 }
 
-// endpoint creates an endpoint for the given numbers of work requests, and some more. All endpoints share
-// one completion queue and the domain of the first.
+// endpoint creates an endpoint with room for the given numbers of work requests and 16 more of each. All endpoints of
+// an end share one completion queue and the protection domain of the first.
 func (e *rdma) endpoint(sends, recvs int) (*verbs.Endpoint, error) {
 	return verbs.NewEndpoint(e.dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{PD: e.pd,
 		SendCQ: e.cq, RecvCQ: e.cq, SendDepth: sends + 16, RecvDepth: recvs + 16, MaxSGE: 1}})
@@ -131,13 +132,14 @@ func (e *rdma) openDevice() (err error) {
 	return err
 }
 
-// conn returns the configuration of connections.
+// conn returns the configuration of a connection with the given private data.
 func (e *rdma) conn(private []byte) verbs.DialConfig {
 	m := verbs.MPAWith(!e.spec.NoMarkers, !e.spec.NoCRC)
 	return verbs.DialConfig{PrivateData: private, MPA: &m}
 }
 
-// kernel makes sockets with the spec's congestion control; those that a listener gives inherit its own.
+// kernel returns a configuration whose sockets have the spec's congestion control. Accepted sockets inherit it from
+// their listener.
 func (e *rdma) kernel(opt sockets.Options) sockets.Config {
 	control := func(_, _ string, c syscall.RawConn) error { return c.Control(e.spec.congestion) }
 	return sockets.Config{
@@ -158,10 +160,10 @@ func (e *rdma) pollOnce() bool {
 	if c == nil {
 		return false
 	}
-	return (*c).pollOnce() || !e.spec.Sleep // a worker that had work does not sleep
+	return (*c).pollOnce() || !e.spec.Sleep // the result true keeps the worker from sleeping
 }
 
-// consume makes the worker call c from now on; nil ends that.
+// consume makes the worker call c from now on. Without a worker in this process, a goroutine calls c until close.
 func (e *rdma) consume(c consumer) {
 	e.consumer.Store(&c)
 	if e.spec.Peer == XDP {
@@ -181,9 +183,9 @@ func (e *rdma) consume(c consumer) {
 	})
 }
 
-// idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait for a
-// completion. With a daemon it sleeps in the kernel for about 60 µs, because a sleep of the Go runtime may last a
-// millisecond. With sockets it uses the runtime, whose poller also wakes the goroutines of sockets.
+// idle sleeps for a moment after a turn without work. It cannot wait for a completion instead: a message of a ping-pong
+// by Writes shows in memory only. With a daemon it sleeps in the kernel for about 60 µs, because a sleep of the Go
+// runtime may last a millisecond. With sockets it uses the runtime, whose poller also wakes the goroutines of sockets.
 func (e *rdma) idle() {
 	if e.spec.Peer != Daemon {
 		time.Sleep(time.Microsecond)
@@ -192,8 +194,8 @@ func (e *rdma) idle() {
 	unix.Nanosleep(&unix.Timespec{Nsec: 1000}, nil)
 }
 
-// completions is CQ.Poll for a mover of bytes. On kernel sockets it waits: a polling goroutine would take the
-// processor from the device's goroutine.
+// completions takes completions for a mover, as CQ.Poll does. Over kernel sockets it waits for one: a polling goroutine
+// would take the processor from the device's goroutine.
 func (e *rdma) completions(dst []verbs.Completion) (int, error) {
 	if e.spec.Peer != Layered {
 		return e.cq.Poll(dst)
@@ -218,7 +220,7 @@ func (e *rdma) close() {
 	}
 }
 
-// listen makes the server reachable.
+// listen opens the listener of a server and returns its address.
 func (e *rdma) listen() (netip.AddrPort, error) {
 	var err error
 	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port),
@@ -229,7 +231,7 @@ func (e *rdma) listen() (netip.AddrPort, error) {
 	return e.l.Addr(), nil
 }
 
-// parallel is how many connections are made at a time.
+// parallel is the maximum number of connections that are made at the same time.
 const parallel = 32
 
 // connect makes all connections of a client; the first bytes of the private data tell the server which one it is.
@@ -240,7 +242,7 @@ func (e *rdma) connect(ctx context.Context) error {
 	})
 }
 
-// acceptConnections takes all connections of a server.
+// acceptConnections accepts as many connections as the spec has, each on the queue pair that its private data names.
 func (e *rdma) acceptConnections(ctx context.Context) error {
 	return each(e.spec.Conns, func(int) error {
 		r, err := e.l.Accept(ctx)
@@ -258,7 +260,7 @@ func (e *rdma) acceptConnections(ctx context.Context) error {
 	})
 }
 
-// each runs f for 0 to n-1, several at a time, and returns the first error.
+// each runs f for 0 to n-1, several at a time, and returns all errors joined. A goroutine stops after its first error.
 func each(n int, f func(i int) error) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -274,7 +276,7 @@ func each(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// account adds the counters of the connections.
+// account adds the counters of all connections to r.
 func (e *rdma) account(r *Result) {
 	for _, q := range e.qps {
 		i, err := q.Info()

@@ -14,32 +14,33 @@ type Result struct {
 	Messages uint64  `json:"messages"`
 	Bytes    uint64  `json:"bytes"` // of messages, in one direction
 	Seconds  float64 `json:"seconds"`
-	// Peak is the most bytes per second in any stretch of at least peakSpan.
+	// Peak is the highest rate in bytes per second over any stretch of at least peakSpan.
 	Peak float64 `json:"peak,omitempty"`
-	// Frames is how many frames with payload left or, of raw peers, arrived; FrameBytes their payload above
-	// TCP's header.
+	// Frames is the number of frames with payload that this end sent; for raw frames, that the server received.
+	// FrameBytes is the sum of their TCP payload.
 	Frames     uint64     `json:"frames,omitempty"`
 	FrameBytes uint64     `json:"frame_bytes,omitempty"`
 	Latency    *Latencies `json:"latency,omitempty"`
-	// HeldHigh is the most bytes that one connection held back because others before them were missing.
+	// HeldHigh is the maximum number of bytes that one connection held because of a gap before them.
 	HeldHigh    int    `json:"held_high,omitempty"`
 	Retransmits uint64 `json:"retransmits,omitempty"`
 	PureAcks    uint64 `json:"pure_acks,omitempty"`
 	Mallocs     uint64 `json:"mallocs"` // in the process while the clock ran
 	GCs         uint32 `json:"gcs"`
-	// CPU is processor time of the process while the clock ran, in seconds.
+	// CPU is the processor time of the process while the clock ran, in seconds.
 	CPU float64 `json:"cpu"`
-	// Processors is how many the process kept busy from the first connection to the end.
+	// Processors is the average number of processors that the process kept busy, from before the first connection to
+	// the end.
 	Processors float64 `json:"processors,omitempty"`
 }
 
-// Rate returns bytes per second, MessageRate messages per second.
+// Rate returns bytes per second.
 func (r *Result) Rate() float64 { return float64(r.Bytes) / r.Seconds }
 
 // MessageRate returns messages per second.
 func (r *Result) MessageRate() float64 { return float64(r.Messages) / r.Seconds }
 
-// loaded runs f and says how many processors the process kept busy meanwhile.
+// loaded runs f and adds to its result how many processors the process kept busy meanwhile.
 func loaded(f func() (*Result, error)) (*Result, error) {
 	from, spent := time.Now(), processorTime()
 	r, err := f()
@@ -49,15 +50,15 @@ func loaded(f func() (*Result, error)) (*Result, error) {
 	return r, err
 }
 
-// Latencies are in microseconds, one way; for Reads, of the whole operation.
+// Latencies are in microseconds: half of a round trip for a ping-pong, the whole operation for Reads and connections.
 type Latencies struct {
 	Count                                        int64   `json:"count"`
 	Min, P50, Mean, Stdev, P99, P999, P9999, Max float64 `json:",omitempty"`
-	// CDF has pairs of microseconds and fraction.
+	// CDF is the distribution: pairs of a latency and the fraction of rounds that took at most that time.
 	CDF [][2]float64 `json:"cdf,omitempty"`
 }
 
-// longest is the upper bound of the latency histogram: longer ones count as this.
+// longest is the largest latency in nanoseconds that the histogram records. A longer one counts as longest.
 const longest = int64(10 * time.Second)
 
 // latencies returns the percentiles of a histogram of nanoseconds. unit is the number of nanoseconds in one unit of
@@ -84,14 +85,15 @@ func Quiet(limit int64) {
 	debug.SetMemoryLimit(limit)
 }
 
-// resourceUse counts allocations, collections and processor time from recordStart to addTo. It stops nothing.
+// resourceUse counts allocations, garbage collections and processor time from recordStart to addTo. Its readings do not
+// stop the other goroutines, unlike runtime.ReadMemStats.
 type resourceUse struct {
 	now  [2]metrics.Sample
 	from [2]uint64
 	cpu  float64
 }
 
-// prepare makes the first reading, which allocates.
+// prepare makes a first reading, because only that one allocates. It also records a start.
 func (m *resourceUse) prepare() {
 	m.now[0].Name, m.now[1].Name = "/gc/heap/allocs:objects", "/gc/cycles/total:gc-cycles"
 	m.recordStart()
@@ -111,23 +113,24 @@ func (m *resourceUse) addTo(r *Result) {
 	r.CPU = processorTime() - m.cpu
 }
 
-// window is the time that is measured: all of it, or from one point of time to another.
+// window is the measured time of a test. With Iterations it covers the whole test. Otherwise it lasts for Duration,
+// after the warm-up.
 type window struct {
 	spec       *Spec
-	began      time.Time
-	from, to   time.Time
-	at, after  uint64 // messages
-	open, over bool
+	began      time.Time // start of the test
+	from, to   time.Time // start and end of the window
+	at, after  uint64    // messages complete at from and at to
+	open, over bool      // from is set; to is set
 
-	mark   time.Time // where the stretch for the peak began
-	marked uint64
-	peak   float64 // messages per second
+	mark   time.Time // start of the current stretch for the peak
+	marked uint64    // messages complete at mark
+	peak   float64   // messages per second
 
 	mem resourceUse
-	got Result // mem's own count
+	got Result // the resource use during the window
 }
 
-// peakSpan is long enough that one batch of completions is no peak.
+// peakSpan is the shortest stretch for which Peak is computed, long enough that one batch of completions is no peak.
 const peakSpan = 5 * time.Millisecond
 
 func (w *window) sample(now time.Time, n uint64) {
@@ -149,7 +152,8 @@ func (w *window) openAt(now time.Time) {
 	}
 }
 
-// tick is called after each progress, when n messages are complete. It reports whether the source should go on.
+// tick tells the window that n messages are complete now. It opens and closes a window of time, and reports whether the
+// source should go on. A window of iterations is closed by finish.
 func (w *window) tick(now time.Time, n uint64) bool {
 	if w.open && !w.over {
 		w.sample(now, n)
@@ -167,7 +171,7 @@ func (w *window) tick(now time.Time, n uint64) bool {
 	return !w.over
 }
 
-// finish closes a window of iterations.
+// finish closes the window if it is not closed yet, with n messages complete.
 func (w *window) finish(now time.Time, n uint64) {
 	if !w.over {
 		w.close(now, n)
@@ -189,7 +193,7 @@ func (w *window) result() *Result {
 	return r
 }
 
-// rounds measures operations that follow each other, and how long each of them takes.
+// rounds is a window over operations that follow each other, with a histogram of their durations.
 type rounds struct {
 	window
 	n         uint64
@@ -200,7 +204,7 @@ func newRounds(s *Spec) rounds {
 	return rounds{window: window{spec: s}, histogram: hdrhistogram.New(1, longest, 3)}
 }
 
-// addRound takes one round, and reports whether there are more.
+// addRound records a round that lasted from from to to. It reports whether another round should follow.
 func (r *rounds) addRound(from, to time.Time) bool {
 	r.n++
 	if r.open {
@@ -215,14 +219,14 @@ func (r *rounds) addRound(from, to time.Time) bool {
 func (r *rounds) result() *Result {
 	unit := 1e3
 	if r.spec.Mode == Latency && r.spec.Verb != Read {
-		unit = 2e3 // to and fro
+		unit = 2e3 // half of a round trip
 	}
 	res := r.window.result()
 	res.Latency, res.Peak = latencies(r.histogram, unit), 0
 	return res
 }
 
-// Spread returns median, smallest and largest of v, which has at least one.
+// Spread returns the median, the smallest and the largest of v, which must not be empty.
 func Spread(v []float64) (mid, lo, hi float64) {
 	s := slices.Sorted(slices.Values(v))
 	n := len(s)

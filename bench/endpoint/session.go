@@ -1,7 +1,8 @@
-// Package endpoint is the two ends of a measurement: RDMA over the engine, and the peers that it is compared with.
+// Package endpoint implements the two ends of a measurement: of RDMA over the engine, and of the stacks that it is
+// compared with.
 //
-// A client sends a server over a control connection the measurement to make. Both prepare, the client runs, and both
-// report. The control connection is a kernel socket and idle during the measurement.
+// The client sends the Spec of the measurement to the server over a control connection. Both prepare, the client runs,
+// and both report. The control connection is a kernel socket and is idle during the measurement.
 package endpoint
 
 import (
@@ -33,7 +34,7 @@ type Env struct {
 	Transport string `json:"transport,omitempty" doc:"\"xdp\" or \"kernel\""`
 }
 
-// Report is a finished measurement, both ends of it.
+// Report is a measurement with the results and environments of both ends.
 type Report struct {
 	Spec      Spec    `json:"spec"`
 	Client    *Result `json:"client"`
@@ -42,7 +43,7 @@ type Report struct {
 	ServerEnv Env     `json:"server_env"`
 	// Differences are the settings that differ between the two ends.
 	Differences []string `json:"differences,omitempty"`
-	// Left is how many measurements the client has after this one.
+	// Left is the number of measurements that the client will make after this one; only a server's report has it.
 	Left int `json:"-"`
 }
 
@@ -54,7 +55,7 @@ func (r *Report) Main() *Result {
 	return r.Client
 }
 
-// message is the content of the control connection: one JSON object in each direction at every stage.
+// message is a message on the control connection, a JSON object. At every stage each end sends one.
 type message struct {
 	Schema int     `json:"schema,omitempty"`
 	Env    *Env    `json:"env,omitempty"`
@@ -72,7 +73,7 @@ type control struct {
 	dec  *json.Decoder
 }
 
-// newControl returns a control over conn, which is closed by end and when ctx is done.
+// newControl returns a control over conn. Calling end closes conn, and so does the end of ctx.
 func newControl(ctx context.Context, conn net.Conn) (c *control, end func()) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	return &control{conn, json.NewEncoder(conn), json.NewDecoder(io.LimitReader(conn, maxControl))},
@@ -110,8 +111,8 @@ func (c *control) fail(err error) error {
 	return err
 }
 
-// Serve does a server's part of one measurement. want, when not nil, is the measurement that the server's command line
-// names.
+// Serve does the server's part of one measurement over the control connection conn. want, when not nil, is the
+// measurement that the server's command line describes.
 func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec) (*Report, error) {
 	c, end := newControl(ctx, conn)
 	defer end()
@@ -182,7 +183,8 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	return rep, c.writeMessage(&message{Result: rep.Server})
 }
 
-// Run does a client's part of one measurement; left is how many come after it.
+// Run does the client's part of one measurement over the control connection conn. left is the number of measurements
+// that will follow.
 func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, left int) (*Report,
 	error) {
 	c, end := newControl(ctx, conn)
@@ -217,7 +219,7 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 	if err := c.writeMessage(&message{Ready: &here}); err != nil {
 		return nil, err
 	}
-	if _, err := c.recv(); err != nil { // the server waits for us
+	if _, err := c.recv(); err != nil { // the server confirms that it is ready for connections
 		return nil, err
 	}
 	rep.Client, err = loaded(func() (*Result, error) { return e.runClient(ctx, *there.Ready) })
@@ -232,7 +234,7 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 	return rep, err
 }
 
-// pending returns the error that the other end reported, nil for none.
+// pending returns the error that the other end reported, nil if none arrives within a tenth of a second.
 func (c *control) pending() error {
 	c.sock.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	_, err := c.recv()
@@ -247,7 +249,8 @@ func (c *control) pending() error {
 	return err
 }
 
-// compare notes the settings that differ between the ends. want is the server's command line, nil for none.
+// compare adds the settings that differ between the ends to r.Differences. want is the measurement on the server's
+// command line, nil for none.
 func (r *Report) compare(want *Spec) {
 	diff := func(what string, client, server any) {
 		if client != server {
@@ -265,7 +268,7 @@ func (r *Report) compare(want *Spec) {
 	}
 	s := &r.Spec
 	diff("test", string(s.Verb)+"_"+string(s.Mode), string(want.Verb)+"_"+string(want.Mode))
-	if want.Size != 0 { // a server with -a accepts any size
+	if want.Size != 0 { // with -a the server accepts any size
 		diff("-s", s.Size, want.Size)
 	}
 	diff("-n", s.Iterations, want.Iterations)
@@ -278,7 +281,7 @@ func (r *Report) compare(want *Spec) {
 	diff("--crc", !s.NoCRC, !want.NoCRC)
 }
 
-// Platform fills in the fields of an Env that are the same for every measurement of this process.
+// Platform returns an Env with the fields set that are the same for every measurement of this process.
 func Platform(version string) Env {
 	return Env{
 		Version: version, Go: runtime.Version(), Kernel: bpf.Release(), CPU: cpuModel(),

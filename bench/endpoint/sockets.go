@@ -13,7 +13,8 @@ import (
 	"xwarp/engine/host/ports"
 )
 
-// plainSockets is the kernel's TCP by system calls on one thread, without the poller of the Go runtime.
+// plainSockets is an end over kernel TCP. One thread makes the system calls itself, without the poller of the Go
+// runtime.
 type plainSockets struct {
 	spec  *Spec
 	place *Place
@@ -24,8 +25,8 @@ type plainSockets struct {
 // bulkRead is the number of bytes that the server reads at a time, as iperf3 does.
 const bulkRead = 128 << 10
 
-// startupBytes is the number of bytes that either side sends before an MPA connection can be used: a frame of 20 bytes
-// and the enhanced data of RFC 6581.
+// startupBytes is the number of bytes that each side sends in an MPA start-up: a frame of 20 bytes and the 4 bytes of
+// enhanced data of RFC 6581.
 const startupBytes = 24
 
 func (e *plainSockets) prepare(server bool) (r Ready, err error) {
@@ -88,7 +89,7 @@ func (e *plainSockets) options(fd int) {
 	}
 }
 
-// congestion chooses the congestion control of a socket. A kernel that does not have it keeps its own.
+// congestion sets the congestion control of a socket. If the kernel lacks it, the socket keeps the host's default.
 func (s *Spec) congestion(fd uintptr) {
 	if s.Congestion != "" {
 		unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)
@@ -154,16 +155,16 @@ func (e *plainSockets) stream(fd int) (*Result, error) {
 	return r, nil
 }
 
-// heldEach is the interval between two queries of the bytes that the kernel's peer holds out of order.
+// heldEach is the interval between two queries by watchHeld.
 const heldEach = 500 * time.Microsecond
 
-// watchHeld follows how many bytes the peer of fd holds behind a hole: segments that SACK named, as the sender's kernel
-// counts them.
+// watchHeld samples how many bytes the peer of fd holds behind a gap, and keeps the maximum in most. The sender's
+// kernel knows them as segments that SACK acknowledged. The caller calls end when it is done.
 func (e *plainSockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
 	most = new(atomic.Int64)
 	quit, done := make(chan struct{}), make(chan struct{})
 	if !e.spec.Sleep {
-		return most, func() {} // a measurement of speed, which asking would disturb
+		return most, func() {} // a measurement of speed, which the queries would disturb
 	}
 	go func() {
 		defer close(done)
@@ -202,8 +203,8 @@ func (e *plainSockets) ping(fd int) (*Result, error) {
 	}
 }
 
-// dialOne makes a connection, exchanges as many bytes as MPA's start-up, and takes part in its orderly end. The server
-// closes first, so that TIME-WAIT leaves the client's ports free.
+// dialOne makes a connection, exchanges as many bytes as an MPA start-up, and closes it after the server has. The
+// server closes first, so that its side enters TIME-WAIT and the client's ports stay free.
 func (e *plainSockets) dialOne(to netip.AddrPort) error {
 	fd, err := e.dial(to)
 	if err != nil {

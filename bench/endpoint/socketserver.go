@@ -24,7 +24,8 @@ func (e *plainSockets) runServer(ctx context.Context, client Ready, stop <-chan 
 	return e.closeOnStop(ctx, stop)
 }
 
-// closeOnStop ends a server when stop is closed.
+// closeOnStop waits until stop is closed and then ends the server's accept. Its result is empty: only the client
+// measures.
 func (e *plainSockets) closeOnStop(ctx context.Context, stop <-chan struct{}) (*Result, error) {
 	select {
 	case <-stop:
@@ -75,7 +76,7 @@ func writeAll(fd int, b []byte) error {
 
 var errClosed = errors.New("the peer closed the connection")
 
-// readAll fills b. With spin the thread never sleeps in the kernel.
+// readAll reads until b is full. With spin it polls the socket, so that the thread never sleeps in the kernel.
 func readAll(fd int, b []byte, spin bool) error {
 	flags := 0
 	if spin {

@@ -9,12 +9,12 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// The kinds of work requests, in the low bits of their IDs; above them how many messages the completion stands for, and
-// the connection's number.
+// The kinds of work requests. A request's ID holds, from the lowest bit on: its kind, the number of messages that its
+// completion stands for, and the number of its connection.
 const (
-	kindData  = iota // a message, or the last of a moderated run
-	kindRecv         // a receive for a message of the peer
-	kindOther        // not counted
+	kindData  = iota // a message; if signaled, the last of a run of messages that share a completion
+	kindRecv         // a receive, for a message or a credit of the peer
+	kindOther        // a credit, which is not counted
 	kindBits  = 2
 	countBits = 16
 )
@@ -28,7 +28,7 @@ func workOf(id uint64) (conn, kind, count int) {
 		int(id >> kindBits & (1<<countBits - 1))
 }
 
-// mover is the consumer of an end under a bandwidth test: it sends messages, takes messages, or both.
+// mover is the consumer of an end under a bandwidth test: it sends messages, receives messages, or both.
 type mover struct {
 	ending
 	e        *rdma
@@ -37,9 +37,9 @@ type mover struct {
 	qps      []poster
 	win      window
 	total    uint64 // messages complete on all connections
-	messages uint64 // of Iterations on all connections, 0 without
+	messages uint64 // messages to send on all connections; 0: no limit, the duration decides
 	under    int    // messages under way on all connections
-	run      int    // messages with one completion
+	run      int    // messages that share one completion
 	stopped  bool
 	slots    int // buffers of a connection
 	stride   int
@@ -54,9 +54,9 @@ type mover struct {
 // flow is one connection of a mover.
 type flow struct {
 	posted, completed uint64
-	credit            uint64 // total number of messages that may be sent; only Sends have this limit
+	credit            uint64 // total number of messages that may be sent; limits only verbs that consume receives
 	received          uint64
-	slot, into        int // buffers to send from and to receive into next
+	slot, into        int // indexes of the next buffer to send from, and of the next to receive into
 }
 
 func newMover(e *rdma, source bool) *mover {
@@ -78,7 +78,7 @@ func newMover(e *rdma, source bool) *mover {
 // twoSided reports whether messages consume receives of the peer.
 func (s *Spec) twoSided() bool { return s.Verb == Send || s.Verb == WriteSend }
 
-// postReceives gives every connection its receives, before it exists.
+// postReceives posts the receives of every queue pair, before it is connected.
 func (m *mover) postReceives() error {
 	for i, q := range m.e.qps {
 		if !m.e.spec.twoSided() {
@@ -93,8 +93,8 @@ func (m *mover) postReceives() error {
 	return nil
 }
 
-// postRecv posts one receive. The direction in which the peer uses it decides the kind of message that it takes. With
-// both directions in use, credits and messages are mixed, and the length distinguishes them.
+// postRecv posts one receive on connection i. It has room for a message as well as for a credit of the peer, because
+// with both directions in use either may arrive. The solicited event of a credit distinguishes them.
 func (m *mover) postRecv(q verbs.QP, i int) error {
 	s := m.e.spec
 	f := &m.flows[i]
@@ -176,7 +176,7 @@ func (m *mover) completed(c *verbs.Completion) {
 
 func creditStep(receives int) uint64 { return uint64(max(1, receives/4)) }
 
-// grant lets the peer send more. It is a Send with solicited event, unlike messages.
+// grant sends a credit for creditStep more messages to the peer. It is a Send with solicited event; messages are not.
 func (m *mover) grant(q verbs.QP, i int) {
 	binary.BigEndian.PutUint64(m.word[:], m.flows[i].received)
 	m.credit = verbs.SendWR{ID: workID(i, kindOther, 0), Op: rdmap.WRSendSE, Inline: m.word[:]}
@@ -185,7 +185,8 @@ func (m *mover) grant(q verbs.QP, i int) {
 	}
 }
 
-// postAhead fills the window of connection i, in batches with one completion each.
+// postAhead posts messages on connection i until Depth are under way or credit is used up. It posts whole runs, each
+// with one completion.
 func (m *mover) postAhead(i int) {
 	s, f, q := m.e.spec, &m.flows[i], m.qps[i]
 	for !m.stopped && m.source && f.posted-f.completed < uint64(s.Depth) {
@@ -213,10 +214,10 @@ func (m *mover) postAhead(i int) {
 	}
 }
 
-// creditReserve keeps receives for the credits of the other direction.
+// creditReserve is the number of the peer's receives that messages leave free, for credits of the other direction.
 const creditReserve = 8
 
-// post sends one message. With last above 0, its completion stands for that number of messages.
+// post sends one message. If last is above 0, the message is signaled and its completion stands for last messages.
 func (m *mover) post(q poster, i int, f *flow, last int) error {
 	s := m.e.spec
 	at := (i*m.slots + f.slot) * m.stride

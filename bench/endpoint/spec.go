@@ -10,13 +10,13 @@ import (
 	"xwarp/ring"
 )
 
-// Peer is the stack that carries the bytes.
+// Peer is the network stack that carries the bytes of a measurement.
 type Peer string
 
 // The peers.
 const (
 	XDP     Peer = "xdp"    // RDMA over the engine's own TCP on AF_XDP
-	Layered Peer = "kernel" // RDMA, MPA fully layered over kernel sockets
+	Layered Peer = "kernel" // RDMA with MPA over kernel TCP sockets
 	Daemon  Peer = "daemon" // RDMA on a device of a daemon, on any transport
 	TCP     Peer = "tcp"    // kernel sockets, no RDMA
 	Raw     Peer = "raw"    // frames over AF_XDP by package ring, no protocol
@@ -41,8 +41,8 @@ type Mode string
 // The modes.
 const (
 	Bandwidth Mode = "bw"
-	Latency   Mode = "lat"     // one message under way, to and fro
-	Connect   Mode = "connect" // connections one after the other
+	Latency   Mode = "lat"     // ping-pong of one message
+	Connect   Mode = "connect" // connections made and closed one after the other
 )
 
 // Spec is one measurement, the same for both ends.
@@ -50,13 +50,13 @@ type Spec struct {
 	Peer          Peer `json:"peer"`
 	Verb          Verb `json:"verb"`
 	Mode          Mode `json:"mode"`
-	Size          int  `json:"size"`       // bytes of a message; of raw frames, of the IP packet
+	Size          int  `json:"size"`       // bytes of a message; for raw frames, of the IP packet
 	Depth         int  `json:"tx_depth"`   // messages under way on one connection
 	Conns         int  `json:"qps"`        // connections
-	Moderation    int  `json:"cq_mod"`     // number of messages with one completion
+	Moderation    int  `json:"cq_mod"`     // number of messages that share one completion
 	Bidirectional bool `json:"bi"`         // both ends are sources
-	Iterations    int  `json:"iterations"` // on each connection; 0: Duration counts
-	// Warmup is not measured, Duration is.
+	Iterations    int  `json:"iterations"` // messages on each connection; 0: the test lasts for Duration
+	// Warmup precedes the measurement; Duration is the measured time.
 	Warmup   time.Duration `json:"warmup_ns"`
 	Duration time.Duration `json:"duration_ns"`
 
@@ -65,18 +65,18 @@ type Spec struct {
 	NoPack     bool `json:"no_pack,omitempty"`
 	StretchAck int  `json:"stretch_ack,omitempty"` // see xdp.TCPConfig; 0: the engine's choice
 	Window     int  `json:"window,omitempty"`      // bytes; 0: the engine's own choice
-	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
+	// Sleep lets idle workers and readers sleep. Otherwise they spin, if the peer supports that.
 	Sleep bool `json:"sleep,omitempty"`
 	// Idle is how workers on AF_XDP sleep; see xdp.Config.
 	Idle xdp.Idle `json:"idle,omitempty"`
-	// Collect leaves the garbage collector as a Go program has it. Otherwise it only runs when memory gets short.
+	// Collect keeps Go's default garbage collection. Otherwise the collector runs only at a large heap.
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see xdp.Config.
 	Transmit xdp.Transmit `json:"transmit,omitempty"`
 	// ESP, when not 0, makes AF_XDP ends encrypt by IPsec ESP with AES-GCM keys of that many bits. The keys are derived
 	// from public values: use them for measurements only.
 	ESP int `json:"esp,omitempty"`
-	// Ring is how frames reach an AF_XDP end's memory.
+	// Ring is the mode of AF_XDP sockets: whether the kernel copies frames; see ring.Mode.
 	Ring ring.Mode `json:"ring,omitempty"`
 	// Copy makes ends of raw frames copy payload from memory into frames and from frames to memory.
 	Copy bool `json:"copy,omitempty"`
@@ -86,20 +86,20 @@ type Spec struct {
 	Congestion string `json:"congestion,omitempty"`
 }
 
-// Place is where an end runs.
+// Place is where an end runs: its interface, addresses and processor.
 type Place struct {
-	Interface string     `json:"interface"`        // of AF_XDP, and of a daemon
-	Socket    string     `json:"socket,omitempty"` // of a daemon; empty: the usual one
-	Queues    []int      `json:"queues,omitempty"` // of AF_XDP; none: all
+	Interface string     `json:"interface"`        // the interface of AF_XDP, or the device of a daemon
+	Socket    string     `json:"socket,omitempty"` // path of a daemon's socket; empty: the default path
+	Queues    []int      `json:"queues,omitempty"` // queues that AF_XDP uses; none: all
 	Local     netip.Addr `json:"local"`
 	Remote    netip.Addr `json:"remote"`
-	Port      uint16     `json:"port"` // of the server's listener; 0: any
-	CPU       int        `json:"cpu"`  // for a worker; below 0: any
+	Port      uint16     `json:"port"` // of the server's listener; 0: any free port
+	CPU       int        `json:"cpu"`  // processor of the worker or thread; below 0: any
 	LocalMAC  string     `json:"local_mac,omitempty"`
 	RemoteMAC string     `json:"remote_mac,omitempty"` // raw frames need it
 }
 
-// Defaults of perftest, where it has them.
+// Defaults of a Spec and of the port. They are those of perftest, where it has such a setting.
 const (
 	DefaultSize       = 65536
 	DefaultSizeLat    = 2
@@ -113,7 +113,7 @@ const (
 // ErrSpec is wrapped by errors about a Spec.
 var ErrSpec = errors.New("cannot be measured")
 
-// Complete fills in defaults and checks.
+// Complete fills in the defaults and reports the first invalid setting.
 func (s *Spec) Complete() error {
 	set := func(v *int, d int) {
 		if *v == 0 {
@@ -161,14 +161,14 @@ func (s *Spec) Complete() error {
 	return nil
 }
 
-// verbs reports whether p is RDMA.
+// verbs reports whether p carries RDMA.
 func (p Peer) verbs() bool { return p == XDP || p == Layered || p == Daemon }
 
 // Frames reports whether p carries frames without any protocol.
 func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }
 
-// buffers returns the number of message buffers of each connection and their distance in bytes. There is one for each
-// message under way, capped so that all of them fit in MaxMemory.
+// buffers returns the number of message buffers of each connection, and the distance in bytes between them. A bandwidth
+// test has one for each message under way, but no more than fit in MaxMemory and at least one. A ping-pong has two.
 func (s *Spec) buffers() (n, stride int) {
 	stride = (s.Size + 63) &^ 63
 	if s.Mode == Latency {
