@@ -8,29 +8,28 @@ import (
 )
 
 // bare does only the work on the receiving host's frames that every receiver must do: Internet checksum, CRC32C and a
-// copy to memory. It has chunks and a region of its own, as many and as large as the host's, and walks them in the same
-// order, so that its bytes are in the same caches: frames just written, and a region that has left the caches since
-// the last round.
+// copy to memory. Its chunks and region are as large as the host's, and it walks them in the same order. So the caches
+// treat both alike: frames were just written, and the region has left the caches since the last round.
 type bare struct {
 	chunks []byte
-	next   int // where the next frame goes in chunks
-	batch  [][]byte
+	next   int      // offset in chunks of the next frame
+	batch  [][]byte // payload of the frames that touchFrames will process
 	region []byte
-	at     int
-	spent  time.Duration
-	clock  time.Duration // as a host's
+	at     int           // offset in region of the next copy
+	spent  time.Duration // processor time of touchFrames
+	clock  time.Duration // part of spent that each reading of the clock takes
 }
 
 const (
-	chunk   = 4096 // of the ring
-	headers = 14 + 20 + 32
+	chunk   = 4096         // bytes of a chunk of an AF_XDP ring
+	headers = 14 + 20 + 32 // bytes of Ethernet, IPv4 and TCP headers before the payload
 )
 
 func newBare() *bare {
 	return &bare{chunks: make([]byte, rxFrames*chunk), region: make([]byte, region)}
 }
 
-// keepFrame keeps a frame with payload.
+// keepFrame copies a frame with payload into chunks and adds it to batch.
 func (w *bare) keepFrame(f []byte) {
 	if w.next+len(f) > len(w.chunks) {
 		w.next = 0
@@ -43,7 +42,7 @@ func (w *bare) keepFrame(f []byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// touchFrames checks and copies the frames that were taken.
+// touchFrames computes both checksums of the payloads in batch, copies them to region, and empties batch.
 func (w *bare) touchFrames() {
 	start := cpuTime()
 	for _, b := range w.batch {

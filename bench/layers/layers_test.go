@@ -16,7 +16,7 @@ import (
 	"xwarp/bpf"
 )
 
-// TestPaths checks that the rig moves data, with the engine allocating nothing per segment.
+// TestPaths checks that the rig moves data and that the engines allocate nothing.
 func TestPaths(t *testing.T) {
 	for _, markers := range []bool{true, false} {
 		r, err := newRig(1500, markers)
@@ -46,7 +46,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestParts checks that every part can be measured for segments of any size.
+// TestParts checks that every part can be measured, for segments of two sizes.
 func TestParts(t *testing.T) {
 	benchtime := flag.Lookup("test.benchtime").Value
 	defer benchtime.Set(benchtime.String())
@@ -61,8 +61,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// BenchmarkPath moves segments over the fake ring by two engines. An operation is one segment. The time inside each
-// engine counts, and beside it that of the unavoidable work on the same frames.
+// BenchmarkPath moves segments between two engines over the fake ring. An operation is one segment. It reports the time
+// in each engine, and for comparison the time of bare: the unavoidable work on the same frames.
 func BenchmarkPath(b *testing.B) {
 	for _, mtu := range []int{1500, 9000} {
 		for _, markers := range []bool{false, true} {
@@ -98,14 +98,15 @@ func benchmarkPath(b *testing.B, mtu int, markers bool) {
 	r.a.spent, r.b.spent, r.work.spent = 0, 0, 0
 	b.ResetTimer()
 	n := float64(move(b.N))
-	b.ReportMetric(0, "ns/op") // of both engines and the rig
+	b.ReportMetric(0, "ns/op") // not shown: it includes both engines and the rig
 	b.ReportMetric(float64(r.work.spent)/n, "ns/work")
 	b.ReportMetric(float64(r.b.spent)/n, "ns/received")
 	b.ReportMetric(float64(r.a.spent)/n, "ns/sent")
 	b.ReportMetric(float64(r.b.spent)/float64(r.work.spent), "received/work")
 }
 
-// BenchmarkSteer measures the XDP program's decision for a segment of an exact flow, in the kernel's own test harness.
+// BenchmarkSteer measures the XDP program's decision for a segment of a connection in its flow table. The kernel's test
+// harness for BPF programs runs the program.
 func BenchmarkSteer(b *testing.B) {
 	net, err := topo.New(topo.Options{})
 	if err != nil {

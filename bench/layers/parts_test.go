@@ -17,9 +17,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// parts are single layers, measured alone with segments of n bytes of payload and everything in the cache. TCP has its
-// share of acknowledgements, headers lack the checksum of the payload, and work is what no receiver can leave out:
-// checksum, CRC32C and copy.
+// parts are single layers, each measured alone with segments of n bytes of payload and everything in the cache. The TCP
+// parts include the acknowledgements of their segments. send/headers does not include the checksum of the payload.
+// both/work is the work that no receiver can avoid: checksum, CRC32C and copy.
 var parts = []struct {
 	name string
 	run  func(b *testing.B, n int)
@@ -48,7 +48,7 @@ func BenchmarkPart(b *testing.B) {
 	}
 }
 
-// segment builds an IPv4 packet with a TCP segment of n bytes.
+// segment returns an IPv4 packet with a TCP segment of n bytes of payload.
 func segment(n int) []byte {
 	b := make([]byte, 20+32+n)
 	h := ip.Header{Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: 32 + n}
@@ -84,12 +84,12 @@ func tcpChecksum(b *testing.B, n int) {
 // sink keeps work from being optimised away.
 var sink uint64
 
-// endless is a Source that never runs dry.
+// endless is a tcp.Source that always has data to send.
 type endless struct{}
 
 func (endless) Next(room int) (int, bool) { return room, true }
 
-// established returns two connections of one stream each way.
+// established returns the two ends of an established TCP connection whose segments carry up to n bytes.
 func established(n int) (a, b *tcp.Conn, now tick.Time) {
 	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, MTU: n + 52, StretchAck: 8}
 	a, b, now = new(tcp.Conn), new(tcp.Conn), 1e9
@@ -164,14 +164,15 @@ func tcpSend(b *testing.B, n int) {
 	}
 }
 
-// nothing is a Sink that takes everything.
+// nothing is an MPA sink that accepts every ULPDU and discards it.
 type nothing struct{}
 
 func (nothing) Place(*ulpdu.View, bool) *ulpdu.Error { return nil }
 func (nothing) Silent([]byte, int) bool              { return false }
 func (nothing) Deliver(h []byte, n int) *ulpdu.Error { return nil }
 
-// blob is a Source of ULPDUs of the largest size, with the header of a tagged segment in front of the bytes in memory.
+// blob is an MPA source that always has another ULPDU, as long as b and the limit allow. The first bytes of b stand for
+// a tagged DDP header and are copied; the others are lent as payload in memory.
 type blob struct{ b []byte }
 
 func (s *blob) NextULPDU(max int) (ulpdu.Ref, int) { return ulpdu.Ref{}, min(max, len(s.b)) }
@@ -182,7 +183,7 @@ func (s *blob) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
 func (s *blob) LendULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) { return s.ReadULPDU(ref, dst) }
 func (s *blob) ReleaseULPDU(ulpdu.Ref)                            {}
 
-// locate finds an FPDU without markers in a segment; with crc its CRC is checked too.
+// locate measures MPA's receiver: it finds the FPDU in a segment, without markers. With crc it also checks the CRC.
 func locate(b *testing.B, n int, crc bool) {
 	f := mpa.Framing{CRC: crc}
 	var s mpa.Sender
@@ -201,7 +202,7 @@ func locate(b *testing.B, n int, crc bool) {
 	}
 }
 
-// place copies the payload of a tagged segment to registered memory, after all checks.
+// place measures DDP and RDMAP at the receiver: they check a tagged segment and copy its payload to registered memory.
 func place(b *testing.B, n int) {
 	e, err := newMemory(1<<20, func(*rdmap.Completion) {})
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// memory is a queue pair with its registered memory.
+// memory is a queue pair and the registered memory that it uses.
 type memory struct {
 	table *ddp.Table
 	pd    *ddp.PD
@@ -65,23 +65,23 @@ type host struct {
 	iw    overtcp.Conn
 	up    bool
 	ended error
-	done  int // completions
-	spent time.Duration
+	done  int           // completions
+	spent time.Duration // processor time of step
 	clock time.Duration // part of spent that each reading of the clock takes
 }
 
-// Request and Forget implement stack.Resolver; the rig knows all hops.
+// Request and Forget implement stack.Resolver. Request answers at once, because a host's MAC follows from its address.
 func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, nil) }
 func (h *host) Forget(ip.Addr)      {}
 
-// iwarp.Handler, but for Request.
+// The next four methods belong to iwarp.Handler. Its Request method is that of asker, because host.Request is taken.
 func (h *host) Established(*iwarp.Conn, *startup.Params) { h.up = true }
 func (h *host) Disconnected(_ *iwarp.Conn, err error)    { h.ended = errors.Join(errEnded, err) }
 func (h *host) Closed(_ *iwarp.Conn, err error)          { h.ended = errors.Join(errEnded, err) }
 func (h *host) TakePosted()                              {}
 func (h *host) handler(*rdmap.Completion)                { h.done++ }
 
-// asker accepts every request.
+// asker is a host as an iwarp.Handler. It accepts every connection request.
 type asker struct{ *host }
 
 func (a asker) Request(s *iwarp.Conn, _ *startup.Request) {
@@ -90,7 +90,7 @@ func (a asker) Request(s *iwarp.Conn, _ *startup.Request) {
 
 var errEnded = errors.New("the connection ended")
 
-// rig is two hosts and the frames between them.
+// rig is two hosts and the path between them. Host a writes to host b, whose received frames also go to work.
 type rig struct {
 	a, b   *host
 	work   *bare
@@ -103,7 +103,7 @@ type rig struct {
 
 const (
 	message  = 1 << 16 // bytes of a Write
-	region   = 1 << 20
+	region   = 1 << 20 // bytes of a host's registered memory
 	rxFrames = 1024
 	pending  = 16 // Writes under way
 	port     = 7
@@ -181,22 +181,22 @@ func clockCost() time.Duration {
 	least := time.Duration(1 << 62)
 	for range 10_000 {
 		start := cpuTime()
-		if d := cpuTime() - start; d > 0 { // not when the goroutine moved to another thread
+		if d := cpuTime() - start; d > 0 { // d may be negative if the goroutine moved to another thread
 			least = min(least, d)
 		}
 	}
 	return least
 }
 
-// step runs h and counts the time.
+// step runs one turn of h's stack and adds its processor time to spent.
 func (h *host) step(now tick.Time) {
 	start := cpuTime()
 	h.stk.Step(now)
 	h.spent += cpuTime() - start - h.clock
 }
 
-// carry gives h the frames that its peer sent, a batch at a time, and returns how many had payload. Those of
-// the receiver are also the bare worker's.
+// carry passes the frames that from has sent to to, a batch at a time, and runs to after each batch. If to is host b,
+// the frames with payload also go to r.work, and carry returns their number; otherwise it returns 0.
 func (r *rig) carry(from, to *host) (data int) {
 	n := 0
 	for {
@@ -238,7 +238,7 @@ func (r *rig) stepBoth() int {
 	return n
 }
 
-// postWrites keeps Writes under way.
+// postWrites posts Writes on host a until pending are under way.
 func (r *rig) postWrites() error {
 	for r.posted-r.a.done < pending {
 		at := ddp.TO(r.posted % (region / message) * message)
