@@ -10,13 +10,13 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// Variant is one thing that is measured in a case.
+// Variant is one measurement of a case, which is compared with the case's other variants.
 type Variant struct {
 	Name     string
 	Spec     endpoint.Spec
 	Offloads topo.Offloads // of both hosts
 	IPv6     bool
-	Beside   process.Load // of another user on the same queue; empty: none
+	Beside   process.Load // load of another user on the same queue meanwhile; empty: none
 }
 
 // Metric is the quantity that is compared.
@@ -26,7 +26,7 @@ type Metric string
 const (
 	Gbps     Metric = "Gbit/s"     // of messages
 	Frames   Metric = "frames/s"   // of frames with payload
-	Messages Metric = "messages/s" // or connections
+	Messages Metric = "messages/s" // or connections per second
 	P50      Metric = "us p50"
 	P99      Metric = "us p99"
 	P999     Metric = "us p99.9"
@@ -37,32 +37,32 @@ const (
 	Held     Metric = "bytes held"
 )
 
-// Case is measurements that belong together.
+// Case is a set of measurements on the same topology that are compared with each other.
 type Case struct {
 	Name     string
 	Title    string
 	MTU      int
 	Path     *relay.Config // the relay between the hosts; nil for none
-	Metric   Metric
+	Metric   Metric        // the main metric; the report shows the others beside it
 	Variants []Variant
-	Daemons  bool // the hosts have an xwarpd each
-	Rounds   int  // 0: as many as the matrix has
-	More     int  // rounds beyond those of the matrix: cases with targets are measured more often
+	Daemons  bool // each host runs an xwarpd
+	Rounds   int  // number of rounds; 0: that of Config and More
+	More     int  // additional rounds, for cases with targets
 }
 
 // The rounds and times of one run of the standard matrix.
 const (
 	warmup   = 60 * time.Millisecond
 	duration = 250 * time.Millisecond // short, so that the variants of a comparison run close in time
-	lossy    = time.Second            // congestion control needs some round trips
+	lossy    = time.Second            // duration over a bad path: congestion control needs many round trips
 	mega     = 1 << 20
 	// neighbourly is long enough that the 99th percentile covers many turns of the scheduler.
 	neighbourly = 2 * time.Second
 	steady      = 30 * time.Second
-	more        = 2 // rounds of cases with targets that noise could decide
+	more        = 2 // additional rounds of cases in which noise could decide whether a target is reached
 )
 
-// Offload settings that variants use. Attached XDP programs switch TSO off by themselves.
+// Offload settings that variants use. Attaching an XDP program switches TSO off, whatever the setting.
 var (
 	asTheyCome = topo.Offloads{TxChecksum: topo.On, TSO: topo.On, GSO: topo.On, GRO: topo.Off} // veth's defaults
 	sameFrames = topo.Offloads{TxChecksum: topo.On, TSO: topo.Off, GSO: topo.Off, GRO: topo.Off}
@@ -92,14 +92,14 @@ const (
 	ourESP256 = "xwarp, no markers, ESP with AES-256"
 )
 
-// timed gives s the standard times.
+// timed returns s with the standard warm-up, duration and congestion control.
 func timed(s endpoint.Spec) endpoint.Spec {
 	s.Warmup, s.Duration = warmup, duration
-	s.Congestion = "cubic" // as the engine's own
+	s.Congestion = "cubic" // which the engine's TCP uses too
 	return s
 }
 
-// bw is a bandwidth test of one connection with enough bytes under way that nothing waits for completions.
+// bw returns a bandwidth test of one connection, with enough bytes under way that it never waits for completions.
 func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	s := timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Bandwidth, Size: size})
 	s.Depth = min(4096, max(8, 2*mega/size))
@@ -111,15 +111,15 @@ func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	return s
 }
 
-// writes is bw of RDMA Writes.
+// writes returns a bandwidth test by Writes.
 func writes(p endpoint.Peer, size int) endpoint.Spec { return bw(p, endpoint.Write, size) }
 
-// lat is a ping-pong.
+// lat returns a latency test.
 func lat(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	return timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Latency, Size: size})
 }
 
-// raw is frames that carry packets of the given number of bytes.
+// raw returns a bandwidth test of frames that carry IP packets of mtu bytes.
 func raw(p endpoint.Peer, mtu int) endpoint.Spec {
 	return timed(endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: mtu})
 }
@@ -140,7 +140,7 @@ func copying(s *endpoint.Spec)   { s.Copy = true }
 func blocks(s *endpoint.Spec)    { s.Transmit = xdp.TransmitGSO }
 func auto(s *endpoint.Spec)      { s.Transmit = xdp.TransmitAuto }
 
-// variant is s with options.
+// variant returns a Variant that measures s, changed by options.
 func variant(name string, s endpoint.Spec, options ...option) Variant {
 	for _, o := range options {
 		o(&s)
@@ -148,7 +148,7 @@ func variant(name string, s endpoint.Spec, options ...option) Variant {
 	return Variant{Name: name, Spec: s}
 }
 
-// on sets the offloads of both hosts.
+// on returns v with the offloads o at both hosts.
 func (v Variant) on(o topo.Offloads) Variant {
 	v.Offloads = o
 	return v

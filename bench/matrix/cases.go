@@ -10,17 +10,18 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Points of the curves: message sizes, loss and reordering of a bad path, numbers of connections.
+// Values of the quantities that the standard matrix varies: message sizes in bytes, fractions of packets that a bad
+// path loses or reorders, numbers of connections, and MTUs.
 var (
 	sizes    = []int{64, 1024, 65536, 1 << 20}
 	losses   = []float64{0, 0.001, 0.01, 0.05}
 	reorders = []float64{0.2}
 	crowds   = []int{1, 16, 256, 4096}
-	oneSizes = []int{64, 4096, 65536} // of messages of which one is under way at a time
+	oneSizes = []int{64, 4096, 65536} // sizes of messages in oneCase
 	mtus     = []int{1500, 3300, 9000}
 )
 
-// pathDelay is one way: the round trip is 1 ms.
+// pathDelay is the delay of a bad path in each direction: the round trip takes 1 ms.
 const pathDelay = 500 * tick.Microsecond
 
 // Standard returns the cases of the standard matrix.
@@ -42,7 +43,7 @@ func Standard() []Case {
 	return append(all, wanCase())
 }
 
-// pathCases are the points of the curves over a bad path.
+// pathCases returns a case for each loss and each reordering of a bad path.
 func pathCases(losses, reorders []float64) (list []Case) {
 	for _, l := range losses {
 		list = append(list, pathCase("loss", l, impair.Config{Loss: l}))
@@ -53,7 +54,7 @@ func pathCases(losses, reorders []float64) (list []Case) {
 	return list
 }
 
-// frameCase is 1 MiB Writes against everything that carries the same bytes.
+// frameCase compares Writes of 1 MiB with all other ways to carry the same bytes.
 func frameCase(mtu int) Case {
 	xdp, tcp := writes(endpoint.XDP, mega), writes(endpoint.TCP, mega)
 	c := Case{
@@ -84,7 +85,7 @@ func frameCase(mtu int) Case {
 	return c
 }
 
-// sizeCase is one point of the bandwidth curve, and the message rate.
+// sizeCase compares bandwidth and message rate for messages of n bytes.
 func sizeCase(n int) Case {
 	xdp, tcp := writes(endpoint.XDP, n), writes(endpoint.TCP, n)
 	c := Case{
@@ -121,7 +122,7 @@ func verbCase(name, title string, mtu int, p endpoint.Peer) Case {
 	return c
 }
 
-// byVerb is the same messages by every verb.
+// byVerb returns a variant for each verb, all with messages of the same size.
 func byVerb(p endpoint.Peer, size int) []Variant {
 	return []Variant{
 		variant("Write", writes(p, size)),
@@ -154,8 +155,8 @@ func latencyCase() Case {
 }
 
 // oneCase has one message under way at a time: the next one waits for the completion of the previous one. Kernel TCP
-// has no completions, so its peer answers each message with as many bytes, as in a ping-pong. Its program spins or
-// blocks. A Read over the kernel transport sleeps until the peer answers, as the blocking program does.
+// has no completions. So in its variants the peer answers each message with as many bytes, as in a ping-pong, and the
+// programs spin or block. A Read over the kernel transport sleeps until the peer answers, like a blocking program.
 func oneCase(n int) Case {
 	one := func(s *endpoint.Spec) { s.Depth, s.Moderation = 1, 1 }
 	c := Case{
@@ -208,7 +209,7 @@ func crowdCase() Case {
 		}
 		many := func(s *endpoint.Spec) {
 			s.Conns, s.Depth = n, max(2, 32/n)
-			s.Warmup, s.Duration = 4*warmup, 2*duration // until all have left slow start
+			s.Warmup, s.Duration = 4*warmup, 2*duration // after the warm-up all connections have left slow start
 		}
 		c.Variants = append(c.Variants, variant(name, writes(endpoint.XDP, 65536), many))
 		if n >= 256 {
@@ -219,9 +220,9 @@ func crowdCase() Case {
 	return c
 }
 
-// neighbourCase is a user's ping-pong over a daemon while another user keeps the same worker busy with requests that
-// send nothing. In the control a third program keeps both processors busy, because the other user's program uses them
-// too.
+// neighbourCase measures a user's ping-pong over a daemon while another user keeps the same worker busy with requests
+// that send no frame. The other user's program also uses the processors. So a control variant measures the ping-pong
+// beside a program that only keeps both processors busy.
 func neighbourCase() Case {
 	spec := lat(endpoint.Daemon, endpoint.Write, 8)
 	spec.Duration = neighbourly
@@ -250,8 +251,8 @@ func steadyCase() Case {
 
 const steadyName = "steady"
 
-// overPath returns Writes by us and by the kernel over a path. Both sides sleep when idle: the relay needs a
-// processor.
+// overPath returns variants that carry messages of size bytes over a path with a relay: xwarp with and without markers,
+// and kernel TCP. All ends sleep when idle, because the relay needs a processor.
 func overPath(size int, change option) []Variant {
 	xdp := writes(endpoint.XDP, size)
 	return []Variant{
@@ -261,7 +262,7 @@ func overPath(size int, change option) []Variant {
 	}
 }
 
-// pathCase is bulk data over a bad path of 1 ms round trip.
+// pathCase measures bulk data over a path of 1 ms round trip that impairs the packets towards the receiver.
 func pathCase(what string, rate float64, bad impair.Config) Case {
 	bad.Delay = pathDelay
 	return Case{
@@ -276,8 +277,8 @@ func pathCase(what string, rate float64, bad impair.Config) Case {
 	}
 }
 
-// Round trip, loss and transfer of the wide area's case. At 1 % the window is some 12 segments, whatever the
-// host can do, so a transfer of 4 MiB has 30 losses to recover from in some 4 s; five rounds have 150.
+// Delay, loss and transfer of wanCase. A loss of 1 % keeps the congestion window at about 12 segments, on any host. So
+// a transfer of 4 MiB takes about 4 s and recovers from about 30 losses; five rounds have 150.
 const (
 	wanDelay    = 10 * tick.Millisecond // one way
 	wanLoss     = 0.01
@@ -285,8 +286,8 @@ const (
 	wanMessages = 16
 )
 
-// wanCase is a whole transfer, from its first byte to the acknowledgement of its last, over a path where
-// loss recovery and congestion control alone decide. The kernel's sockets have CUBIC, as the engine has.
+// wanCase measures a whole transfer over a wide-area path, from its first byte to the acknowledgement of its last. Loss
+// recovery and congestion control alone decide its time. Kernel sockets use CUBIC, as the engine does.
 func wanCase() Case {
 	return Case{
 		Name: "wan-1",

@@ -14,10 +14,10 @@ const Tolerance = 0.20
 // ErrRegression is wrapped by the errors of Check.
 var ErrRegression = errors.New("slower than the committed results")
 
-// ErrProcessor is wrapped by the error of Check about results of another processor.
+// ErrProcessor is wrapped by the error of Check if the results come from different processor models.
 var ErrProcessor = errors.New("results of another processor cannot be compared")
 
-// Load reads results that Save wrote.
+// Load reads results from a JSON file that Save wrote.
 func Load(name string) (*Results, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -34,8 +34,9 @@ func Load(name string) (*Results, error) {
 	return r, nil
 }
 
-// Check compares ratios with those of old. A ratio is worse only if the best round of now is also worse than old's
-// median, by more than half of the tolerance: one bad round is no regression.
+// Check compares the ratios of now that have a target with those of old. A ratio is a regression if its median is worse
+// than old's by more than Tolerance, and its best round by more than half of Tolerance: one bad round is not enough.
+// Check also reports failures, and allocations of the steady case.
 func Check(now, old *Results) error {
 	if err := now.SameProcessor(old); err != nil {
 		return err
@@ -71,7 +72,7 @@ func Check(now, old *Results) error {
 	return errors.Join(append(errs, now.checkSteady())...)
 }
 
-// SameProcessor refuses results of another model.
+// SameProcessor returns an error if res and old come from different processor models.
 func (res *Results) SameProcessor(old *Results) error {
 	if res.Env.CPU != old.Env.CPU {
 		return fmt.Errorf("%w: this is %q, not %q", ErrProcessor, res.Env.CPU, old.Env.CPU)
@@ -79,11 +80,11 @@ func (res *Results) SameProcessor(old *Results) error {
 	return nil
 }
 
-// AllocationsAllowed is the number of frames of a steady run for each allowed allocation. Timers and the neighbour
-// table allocate now and then; the data path does not.
+// AllocationsAllowed is a number of frames: the steady case may allocate once per AllocationsAllowed frames. Timers and
+// the neighbour table allocate now and then; the data path does not.
 const AllocationsAllowed = 10_000
 
-// checkSteady complains about garbage on the data path.
+// checkSteady returns an error if the steady case made a garbage collection, or more allocations than allowed.
 func (res *Results) checkSteady() error {
 	for _, v := range res.variants(steadyName) {
 		frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()

@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Sizes of a plot. Viewers of an SVG use fonts of their own, and some are a fifth wider than the one that gonum
-// measures. slack is the room for that.
+// Sizes of a plot. Viewers draw an SVG with their own fonts, some of which are a fifth wider than the font that gonum
+// measures. slack is the factor by which space for text is enlarged for them.
 const (
 	width  = 26 * vg.Centimeter
 	height = 13 * vg.Centimeter
@@ -21,7 +21,7 @@ const (
 	slack  = 1.25
 )
 
-// palette has one colour for each curve of a plot: ten that also differ in brightness, on white.
+// palette has the colours of a plot's curves, in their order. They also differ in brightness, on a white background.
 var palette = []color.Color{
 	rgb(0x1f77b4), rgb(0xd62728), rgb(0x2ca02c), rgb(0xff7f0e), rgb(0x9467bd), rgb(0x8c564b),
 	rgb(0x17becf), rgb(0xe377c2), rgb(0x5f5f5f), rgb(0xbcbd22),
@@ -29,20 +29,20 @@ var palette = []color.Color{
 
 func rgb(v uint32) color.Color { return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 255} }
 
-// axis says how a plot's values stand on one of its sides.
+// axis is the horizontal or the vertical axis of a plot.
 type axis struct {
 	label string
 	log   bool
-	zero  bool      // a logarithmic axis with a place for 0, apart from the rest
-	most  float64   // where it ends; 0: with the data
-	at    []float64 // the ticks; nil: at round values
-	text  func(float64) string
+	zero  bool                 // this logarithmic axis has a place for 0, apart from the other values
+	most  float64              // the upper end; 0: the largest value
+	at    []float64            // values of the ticks; nil: round values
+	text  func(float64) string // returns the label of a tick
 
-	floor float64 // drawn instead of 0 on a logarithmic axis
-	top   float64
+	floor float64 // smallest coordinate on a logarithmic axis, where 0 is drawn; set by measure
+	top   float64 // upper end, set by measure
 }
 
-// measure finds the range of the values.
+// measure sets floor and top to the range of the values.
 func (a *axis) measure(values []float64) {
 	least, most := math.Inf(1), 0.0
 	zeros := false
@@ -66,7 +66,7 @@ func (a *axis) measure(values []float64) {
 	}
 	a.floor = least
 	if a.zero && zeros {
-		// far enough from the values that nobody takes it for one
+		// so far below the smallest value that a reader does not mistake the floor for a small value
 		a.floor = math.Pow(10, math.Ceil(math.Log10(least))-1.5)
 	}
 	a.top = max(a.top, 10*a.floor)
@@ -105,8 +105,8 @@ func (a *axis) apply(p *plot.Axis) {
 	}
 }
 
-// round returns round values from the first to the last: 1, 2 and 5 of each decade where there are few of
-// them, else the powers of ten.
+// round returns round values between the ends of the axis. On a logarithmic axis these are 1, 2 and 5 in each decade,
+// or only the powers of ten if there are more than three decades.
 func (a *axis) round() (list []float64) {
 	if !a.log {
 		for i := range 6 {
@@ -130,14 +130,14 @@ func (a *axis) round() (list []float64) {
 	return list
 }
 
-// plain, decimal and binary write a tick.
+// plain, decimal and binary return the label of a tick: without a unit, with k and M, or with Ki and Mi.
 func plain(v float64) string { return fmt.Sprintf("%.4g", v) }
 
 func decimal(v float64) string { return scaled(v, 1e3, "k", "M") }
 
 func binary(v float64) string { return scaled(v, 1<<10, "Ki", "Mi") }
 
-// scaled writes v in the largest of the two units that it reaches, or without a unit.
+// scaled returns v as text in the largest of the two units that v reaches, or without a unit.
 func scaled(v, step float64, small, large string) string {
 	switch {
 	case v >= step*step:
@@ -148,7 +148,7 @@ func scaled(v, step float64, small, large string) string {
 	return plain(v)
 }
 
-// draw draws a figure, the legend beside it; without any curve it draws none.
+// draw draws a figure with its legend beside it. It draws nothing and returns false if the figure has no curve.
 func (f *figure) draw(c vg.Canvas) (bool, error) {
 	if len(f.curves) == 0 {
 		return false, nil
@@ -172,7 +172,7 @@ func (f *figure) draw(c vg.Canvas) (bool, error) {
 	}
 	f.x.apply(&p.X)
 	f.y.apply(&p.Y)
-	p.Y.Tick.Label.XAlign = -1.15 // further left than a label that ends at the tick
+	p.Y.Tick.Label.XAlign = -1.15 // leaves a gap between label and tick; at -1 the label ends at the tick
 
 	all := draw.NewCanvas(c, width, height)
 	all.SetColor(color.White)
@@ -198,13 +198,13 @@ func (f *figure) measure() {
 	f.y.measure(ys)
 }
 
-// errorBars are a curve's spreads.
+// errorBars are the points of a curve with the spread at each.
 type errorBars struct {
 	plotter.XYs
 	plotter.YErrors
 }
 
-// add draws the nth curve.
+// add adds c, the figure's curve of index n, to the plot and the legend.
 func (f *figure) add(p *plot.Plot, legend *plot.Legend, n int, c *curve) error {
 	var marks, joined plotter.XYs
 	bars := errorBars{}

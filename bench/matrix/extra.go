@@ -6,7 +6,7 @@ import (
 	"xwarp/bench/endpoint"
 )
 
-// Sizes, losses and reorderings between those of the standard matrix.
+// Losses, reorderings and message sizes of the extra cases.
 var (
 	moreLosses   = []float64{0.005, 0.02}
 	moreReorders = []float64{0.01, 0.05, 0.1}
@@ -32,7 +32,7 @@ func Extra() (all []Case) {
 	return append(all, pathCases(moreLosses, moreReorders)...)
 }
 
-// optionCase measures the cost of markers, CRC and the address family with long frames.
+// optionCase measures the cost of markers, of the CRC and of IPv6 with frames above 1500 bytes.
 func optionCase(mtu int) Case {
 	xdp := writes(endpoint.XDP, mega)
 	return Case{
@@ -62,7 +62,7 @@ func espCase(mtu int) Case {
 	}
 }
 
-// rateCase is small messages by the other verbs.
+// rateCase measures the message rate of each verb with messages of n bytes.
 func rateCase(n int) Case {
 	return Case{
 		Name:  fmt.Sprintf("rate-%d", n),
@@ -73,7 +73,7 @@ func rateCase(n int) Case {
 	}
 }
 
-// longLatencyCase is a ping-pong of longer messages.
+// longLatencyCase measures a ping-pong of n bytes, more than those of the standard case.
 func longLatencyCase(n int) Case {
 	return Case{
 		Name:  fmt.Sprintf("latency-%d", n),
@@ -87,8 +87,9 @@ func longLatencyCase(n int) Case {
 	}
 }
 
-// offloadCase sends raw frames and Writes one by one over AF_XDP, and in blocks that the kernel segments. The receiver
-// is the same. Without checksum offload the kernel computes checksums for blocks, but never for raw AF_XDP.
+// offloadCase compares two ways to send raw frames and Writes: one by one over AF_XDP, and in blocks that the kernel
+// segments. The receiver is the same. Without checksum offload the kernel computes the checksums of blocks; it never
+// computes those of frames over AF_XDP.
 func offloadCase(mtu int) Case {
 	xdp, tcp := writes(endpoint.XDP, mega), writes(endpoint.TCP, mega)
 	return Case{

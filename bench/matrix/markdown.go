@@ -88,7 +88,7 @@ func (c *CaseResult) markdown(b *strings.Builder) {
 	}
 }
 
-// other names the further metrics that a variant has.
+// other returns the variant's metrics except but as text, with their medians.
 func (v *VariantResult) other(but Metric) string {
 	var s []string
 	for _, m := range allMetrics {

@@ -34,7 +34,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestQuotient: rounds are paired, and a round in which either side failed has no ratio.
+// TestQuotient checks that values of the same round are divided, and that a round in which either failed has no ratio.
 func TestQuotient(t *testing.T) {
 	got := quotient([]float64{2, 9, missing, 8, 1}, []float64{1, 3, 4, missing, 0})
 	if d := cmp.Diff([]float64{2, 3, missing, missing, missing}, got); d != "" {
@@ -42,7 +42,8 @@ func TestQuotient(t *testing.T) {
 	}
 }
 
-// TestTargetsExist: every target names variants that the standard matrix measures, by the metric that they have.
+// TestTargetsExist checks that every target names variants that some case measures, and that the names of cases and
+// targets are unique.
 func TestTargetsExist(t *testing.T) {
 	known := map[string]bool{}
 	seen := map[string]bool{}
@@ -110,7 +111,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestOtherProcessor: results of another model are never compared.
+// TestOtherProcessor checks that Check refuses results of another processor model.
 func TestOtherProcessor(t *testing.T) {
 	old := &Results{Env: endpoint.Env{CPU: "one"},
 		Ratios: []Ratio{{Row: "fast", Median: 1, Want: 1}}}
@@ -121,7 +122,7 @@ func TestOtherProcessor(t *testing.T) {
 	}
 }
 
-// TestSave: what was saved loads again, and every plot that has data is there.
+// TestSave checks that saved results load unchanged, and that every plot with data is written.
 func TestSave(t *testing.T) {
 	res := &Results{Schema: Schema, Date: "2026-01-01", Rounds: 2,
 		Env: endpoint.Env{CPU: "Maker(R) Model X (family 6, model 167)"}}
@@ -174,7 +175,8 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestCheckSteady: allocations for each message are a regression, those of a neighbour lookup are not.
+// TestCheckSteady checks that an allocation for many frames is a regression, and that few allocations, as for a
+// neighbour lookup, are not.
 func TestCheckSteady(t *testing.T) {
 	for _, tc := range []struct {
 		allocations uint64

@@ -16,15 +16,15 @@ import (
 type curve struct {
 	name string
 	xy   plotter.XYs
-	lo   []float64 // smallest and largest at each point, as distances; nil without
-	hi   []float64
+	lo   []float64 // distance from each point down to the smallest value; nil: no error bars
+	hi   []float64 // distance from each point up to the largest value
 }
 
 // figure is one plot.
 type figure struct {
 	file, title string
 	x, y        axis
-	steps       bool // curves of many points, which get no marks
+	steps       bool // the points of curves are not marked, because there are many
 	curves      []curve
 }
 
@@ -65,7 +65,7 @@ func (res *Results) figures() []figure {
 	}
 }
 
-// Plots writes every plot for which there are measurements, as SVG files into dir.
+// Plots writes every plot for which there are measurements into dir, as an SVG file.
 func (res *Results) Plots(dir string) error {
 	var errs []error
 	for _, f := range res.figures() {
@@ -85,7 +85,8 @@ func (res *Results) Plots(dir string) error {
 	return errors.Join(errs...)
 }
 
-// lines collects each variant's values over cases; name is that of the case for x.
+// lines returns a curve for each variant that was measured. Its point at x is the median of metric m in the case
+// name(x).
 func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x float64) string) (
 	all []curve) {
 	for _, v := range variants {

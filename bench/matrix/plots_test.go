@@ -36,7 +36,8 @@ func committed(t *testing.T) map[string]*Results {
 	return all
 }
 
-// TestCommittedPlots: results are in the folder of their processor, and the plots there are what they give.
+// TestCommittedPlots checks that the committed results are in the folder of their processor, and that the plots there
+// are those that the results give.
 func TestCommittedPlots(t *testing.T) {
 	for dir, res := range committed(t) {
 		if want := res.Dir("../results"); dir != want {
@@ -67,20 +68,21 @@ func TestCommittedPlots(t *testing.T) {
 	}
 }
 
-// picture has the texts of a drawn figure with their places.
+// picture has the texts of a drawn figure with their positions, and the colours and the extent of its curves.
 type picture struct {
-	end     vg.Length // of the curves on the right
+	end     vg.Length // the right end of the curves
 	strings []written
-	colours map[color.Color]bool // of the curves
+	colours map[color.Color]bool // colours of the curves
 }
 
 type written struct {
 	text     string
-	from, to vg.Length // with slack: fonts differ
+	from, to vg.Length // horizontal extent, enlarged by slack because viewers have other fonts
 	y, size  vg.Length
 }
 
-// look draws a figure, which draws the legend first.
+// look draws a figure and returns what it drew. A figure draws its legend first, so the lines after the legend's last
+// name belong to the curves.
 func look(t *testing.T, f figure) picture {
 	t.Helper()
 	var c recorder.Canvas
@@ -126,7 +128,7 @@ func look(t *testing.T, f figure) picture {
 	return p
 }
 
-// full has two rounds of every variant of every case.
+// full returns results with two rounds of every variant of every case.
 func full() *Results {
 	res := &Results{}
 	for i, c := range append(Standard(), Extra()...) {
@@ -143,7 +145,8 @@ func full() *Results {
 	return res
 }
 
-// TestFigures: each curve has its colour, all text is within the picture, and the legend beside the curves.
+// TestFigures checks that each curve has its own colour, all text is inside the picture without overlap, and the legend
+// is beside the curves.
 func TestFigures(t *testing.T) {
 	figures := full().figures()
 	for _, res := range committed(t) {
@@ -183,7 +186,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestWaysToSend: the plots show each way in which segments leave.
+// TestWaysToSend checks that the plots have a curve for each way to send segments: chosen automatically, one by one,
+// and by segmentation offload.
 func TestWaysToSend(t *testing.T) {
 	res := full()
 	for _, curves := range [][]curve{res.bySize(), res.byMTU()} {
@@ -195,7 +199,8 @@ func TestWaysToSend(t *testing.T) {
 	}
 }
 
-// TestAxisOfLoss: a tenth of the loss is as far away everywhere, and none at all stands apart.
+// TestAxisOfLoss checks that each factor of ten has the same length on the axis, and that 0 is apart from the other
+// values.
 func TestAxisOfLoss(t *testing.T) {
 	f := full().figures()[2]
 	look(t, f)

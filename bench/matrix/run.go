@@ -1,8 +1,9 @@
-// Package matrix is the standard set of measurements, its results, and the check against earlier ones.
+// Package matrix runs the standard set of measurements, saves and plots its results, and checks them against earlier
+// ones.
 //
-// A case is one topology with several variants. In every round each variant runs once, in an order that rotates
-// from round to round, and ratios are taken within a round: a disturbance of the machine affects both sides of
-// a ratio. Medians over rounds are reported with the smallest and the largest.
+// A case is one topology with several variants. In every round each variant runs once, in an order that rotates from
+// round to round. Ratios are taken within a round, so that a disturbance of the machine affects both sides of a ratio.
+// The report has the median over all rounds with the smallest and the largest value.
 package matrix
 
 import (
@@ -23,25 +24,25 @@ import (
 	"xwarp/bench/topo"
 )
 
-// Config says how the matrix runs.
+// Config is the configuration of Run.
 type Config struct {
-	Rounds int // of every case [5]
+	Rounds int // rounds of every case, unless the case has its own number; 0: DefaultRounds
 	Cases  []Case
 	Runner process.Runner
 	Xwarpd string // path of the daemon, for cases with one
-	// Command is the command line that made the results.
+	// Command is the command line that is recorded in the results.
 	Command string
 	// Progress, when set, is called before each run with its number and the number of runs.
 	Progress func(what string, i, n int)
 }
 
-// DefaultRounds is the smallest number of rounds with a meaningful median and spread.
+// DefaultRounds is the default of Config.Rounds: the smallest number with a meaningful median and spread.
 const DefaultRounds = 5
 
 // Schema is the version of Results' layout.
 const Schema = 1
 
-// Results is a finished matrix.
+// Results are the results of a run of the matrix.
 type Results struct {
 	Schema  int          `json:"schema"`
 	Command string       `json:"command,omitempty"`
@@ -51,11 +52,11 @@ type Results struct {
 	Seconds float64      `json:"seconds"`
 	Cases   []CaseResult `json:"cases"`
 	Ratios  []Ratio      `json:"ratios"`
-	// Failures name the cases that failed, or were not finished.
+	// Failures name the cases that failed or were not finished, each with its error.
 	Failures []string `json:"failures,omitempty"`
 }
 
-// CaseResult is one case, measured.
+// CaseResult is the results of one case.
 type CaseResult struct {
 	Name     string          `json:"name"`
 	Title    string          `json:"title"`
@@ -64,20 +65,20 @@ type CaseResult struct {
 	Variants []VariantResult `json:"variants"`
 }
 
-// VariantResult is one variant in all rounds, in the order of the rounds.
+// VariantResult is the results of one variant: Values has one value for each round, in order.
 type VariantResult struct {
 	Name   string               `json:"name"`
 	Spec   endpoint.Spec        `json:"spec"`
 	Values map[Metric][]float64 `json:"values"`
-	CDF    [][2]float64         `json:"cdf,omitempty"` // of latencies, of the last round
-	// Allocations and Collections are the maximum of all rounds and both processes.
+	CDF    [][2]float64         `json:"cdf,omitempty"` // distribution of the latencies in the last round
+	// Allocations and Collections are the maximum over all rounds and both processes.
 	Allocations uint64   `json:"allocations"`
 	Collections uint32   `json:"collections"`
 	Failures    []string `json:"failures,omitempty"`
 }
 
-// Run measures all cases. A variant that fails in a round has no value there, and its reason is kept. A case whose
-// topology cannot be created is left out. The only error is that of ctx.
+// Run measures all cases. If a variant fails in a round, its value there is missing and the error is kept. A case whose
+// topology cannot be created is left out and named in Failures. Run returns an error only if ctx ends.
 func Run(ctx context.Context, cfg Config) (*Results, error) {
 	if cfg.Rounds == 0 {
 		cfg.Rounds = DefaultRounds
@@ -119,11 +120,11 @@ func (c *Case) rounds(cfg *Config) int {
 	return cfg.Rounds + c.More
 }
 
-// runCase makes the case's topology and runs all rounds in it.
+// runCase makes the case's topology and runs all rounds in it. It calls step before each run of a variant.
 func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ *CaseResult,
 	err error) {
 	opt := topo.Options{MTU: c.MTU, Relay: c.Path != nil}
-	if c.Daemons { // whose interfaces cannot be changed later
+	if c.Daemons { // an interface cannot be changed while a daemon uses it
 		opt.OffloadsA, opt.OffloadsB = sameSums, sameSums
 	}
 	net, err := topo.New(opt)
@@ -166,7 +167,7 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 	return out, nil
 }
 
-// runOne is one variant in one round.
+// runOne measures one variant once. seed decides the relay's random choices.
 func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (
 	*endpoint.Report, error) {
 	for _, h := range []*topo.Host{net.A, net.B} {
@@ -197,19 +198,20 @@ func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant
 	return cfg.Runner.Run(ctx, net, v.Spec, v.IPv6)
 }
 
-// Names of the files in the results directory, beside the plots.
+// Names of the files in a folder of results, which also has the plots.
 const (
 	FileJSON     = "results.json"
 	FileMarkdown = "results.md"
 )
 
-// Dir returns the folder below dir for results of this processor model. Results of two models cannot be compared.
+// Dir returns the folder below dir for results of res's processor model. Each model has its own, because results of two
+// models cannot be compared.
 func (res *Results) Dir(dir string) string {
 	return filepath.Join(dir, strings.Join(strings.FieldsFunc(strings.ToLower(res.Env.CPU),
 		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-"))
 }
 
-// Save writes JSON, Markdown and plots into the folder of its processor below dir.
+// Save writes JSON, Markdown and plots into the folder Dir(dir).
 func (res *Results) Save(dir string) error {
 	dir = res.Dir(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -7,13 +7,13 @@ import (
 	"xwarp/bench/endpoint"
 )
 
-// missing stands for a round that failed; JSON has no NaN.
+// missing is the value of a round that failed, and of a metric that a variant does not have. JSON has no NaN.
 const missing = -1
 
-// allMetrics are the metrics of a round.
+// allMetrics are all metrics, in the order of the report.
 var allMetrics = []Metric{Gbps, Messages, Frames, Busy, Cost, P50, P99, P999, Longest, Turn, Held}
 
-// add takes one round's report.
+// add adds the values of one round: those of rep, or missing values if err is not nil.
 func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	put := func(m Metric, x float64) { v.Values[m] = append(v.Values[m], x) }
 	if err != nil {
@@ -49,12 +49,13 @@ func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
 }
 
-// microsPerFrame returns microseconds of processor time that the sender took for a frame, spinning included.
+// microsPerFrame returns the microseconds of processor time that the sender spent per frame, spinning included. It
+// returns missing if that is unknown or the sender only issues Reads.
 func microsPerFrame(rep *endpoint.Report) float64 {
 	c := rep.Client
 	frames := c.Frames
 	if rep.Spec.Peer.Frames() {
-		frames = c.Messages // a sender of frames counts frames and time from start to end
+		frames = c.Messages // a sender of raw frames counts each frame as a message
 	} else if c.FrameBytes > 0 {
 		frames = c.Bytes * c.Frames / c.FrameBytes
 	}
@@ -65,8 +66,8 @@ func microsPerFrame(rep *endpoint.Report) float64 {
 	return 1e6 * c.CPU / float64(frames)
 }
 
-// nanosPerMiB returns nanoseconds of processor time of both processes for a MiB of the messages, including spinning and
-// the kernel's work on their account.
+// nanosPerMiB returns the nanoseconds of processor time that both processes spent per MiB of messages. It includes
+// spinning, and the kernel's work that is charged to the processes.
 func nanosPerMiB(rep *endpoint.Report, byteCount float64) float64 {
 	busy := rep.Client.Processors + rep.Server.Processors
 	if byteCount == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
@@ -75,7 +76,8 @@ func nanosPerMiB(rep *endpoint.Report, byteCount float64) float64 {
 	return 1e9 * busy * mega / byteCount
 }
 
-// microsPerMessage is nanosPerMiB of a ping-pong, in microseconds for a message.
+// microsPerMessage returns the microseconds of processor time that both processes of a ping-pong spent per message. It
+// includes the same as nanosPerMiB.
 func microsPerMessage(rep *endpoint.Report, messages float64) float64 {
 	busy := rep.Client.Processors + rep.Server.Processors
 	if messages == 0 || busy == 0 || rep.Spec.Mode != endpoint.Latency {
@@ -84,8 +86,8 @@ func microsPerMessage(rep *endpoint.Report, messages float64) float64 {
 	return 1e6 * busy / messages
 }
 
-// frameRate returns frames with payload per second. Of RDMA it is computed from the bytes of the messages and the
-// payload per segment of the connection.
+// frameRate returns frames with payload per second. For RDMA it is the rate of message bytes divided by the average
+// payload of the connection's segments.
 func frameRate(rep *endpoint.Report, r *endpoint.Result, byteCount float64) float64 {
 	switch {
 	case rep.Spec.Peer.Frames():
@@ -113,7 +115,7 @@ func spread(v []float64) (mid, lo, hi float64) {
 	return endpoint.Spread(ok)
 }
 
-// quotient divides round by round.
+// quotient divides the values of each round: a[i] by b[i]. A round in which either is missing has no quotient.
 func quotient(a, b []float64) []float64 {
 	q := make([]float64, min(len(a), len(b)))
 	for i := range q {
@@ -125,7 +127,8 @@ func quotient(a, b []float64) []float64 {
 	return q
 }
 
-// best divides the best round of one by the best round of the other: other load only makes a round worse.
+// best divides the best value of a by the best value of b, because other load only makes a round worse. The best value
+// is the smallest if small, otherwise the largest.
 func best(a, b []float64, small bool) float64 {
 	pick := func(v []float64) float64 {
 		_, lo, hi := spread(v)

@@ -9,24 +9,24 @@ import (
 
 // Ratio is a target and its measurement.
 type Ratio struct {
-	Row    string  `json:"row"` // what a reader calls it
+	Row    string  `json:"row"` // its name in the report
 	Case   string  `json:"case"`
-	Of     string  `json:"of"` // variants: Of divided by To
+	Of     string  `json:"of"` // the variant whose values are divided by those of To
 	To     string  `json:"to"`
 	Metric Metric  `json:"metric"`
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
-	Best   float64 `json:"best"`           // best round against best round
-	Want   float64 `json:"want,omitempty"` // 0: none, only shown
-	Beyond float64 `json:"beyond,omitempty"`
+	Best   float64 `json:"best"`             // best round of Of divided by the best round of To
+	Want   float64 `json:"want,omitempty"`   // the target; 0: none
+	Beyond float64 `json:"beyond,omitempty"` // a more ambitious target; 0: none
 	Small  bool    `json:"smaller_is_better,omitempty"`
 }
 
 //go:embed targets.txt
 var targets string
 
-// Targets returns every ratio that is reported, not measured yet.
+// Targets returns all ratios of targets.txt, without measured values.
 func Targets() (all []Ratio) {
 	r := csv.NewReader(strings.NewReader(targets))
 	r.Comma, r.Comment, r.FieldsPerRecord = '|', '#', 5
@@ -48,7 +48,7 @@ func Targets() (all []Ratio) {
 	return all
 }
 
-// variants returns those of a case, none when it was not measured.
+// variants returns the variants of the case called name, nil if it was not measured.
 func (r *Results) variants(name string) []VariantResult {
 	for i := range r.Cases {
 		if r.Cases[i].Name == name {
@@ -58,7 +58,7 @@ func (r *Results) variants(name string) []VariantResult {
 	return nil
 }
 
-// find returns the values of a variant, nil when it was not measured.
+// find returns the values of metric m for a variant of the case called name, nil if it was not measured.
 func (r *Results) find(name, variant string, m Metric) []float64 {
 	for _, v := range r.variants(name) {
 		if v.Name == variant {
@@ -68,7 +68,7 @@ func (r *Results) find(name, variant string, m Metric) []float64 {
 	return nil
 }
 
-// ratios computes every target whose variants were measured.
+// ratios returns all ratios whose two variants were measured, with their values.
 func ratios(res *Results) (out []Ratio) {
 	for _, r := range Targets() {
 		of, to := res.find(r.Case, r.Of, r.Metric), res.find(r.Case, r.To, r.Metric)
@@ -82,7 +82,8 @@ func ratios(res *Results) (out []Ratio) {
 	return out
 }
 
-// Verdict compares a ratio with its target: missed, reached or beyond.
+// Verdict returns "missed", "reached" or "beyond" by comparing the median with the targets. It returns "" without a
+// target and "not measured" without a median.
 func (r *Ratio) Verdict() string {
 	reached := func(x float64) bool { return r.Small && r.Median <= x || !r.Small && r.Median >= x }
 	switch {
