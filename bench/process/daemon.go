@@ -14,7 +14,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// Daemon is an xwarpd on AF_XDP on a host of a topology. Every user of this machine may use it.
+// Daemon is an xwarpd over AF_XDP on a host of a topology. Every user of this machine may use it.
 type Daemon struct {
 	Socket string
 	dir    string
@@ -24,7 +24,7 @@ type Daemon struct {
 	err    error
 }
 
-// daemonWait is how long the start of a daemon may take.
+// daemonWait is the time within which a daemon must accept connections.
 const daemonWait = 2 * time.Minute
 
 // StartDaemon starts the xwarpd at path on h, and returns when it serves programs.
@@ -76,7 +76,7 @@ func (d *Daemon) start(h *topo.Host) (err error) {
 	}
 }
 
-// Close ends the daemon.
+// Close ends the daemon, waits for it and removes its files.
 func (d *Daemon) Close() (err error) {
 	if d.ended != nil {
 		d.cmd.Process.Signal(syscall.SIGTERM)

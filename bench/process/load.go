@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Load is the work of another user on the machine during a measurement.
+// Load is work that another user of the machine does during a measurement.
 type Load string
 
 // The loads. The hostile ones keep a daemon's worker busy with requests that complete without a frame.
@@ -29,24 +29,24 @@ const (
 	Bind   Load = "bind"   // binds memory windows
 )
 
-// The hostile loads have as many sessions as a user may have, and as many queue pairs in each.
+// Sizes of the hostile loads: sessions, queue pairs in each session, and work requests of each queue pair.
 const (
 	loadSessions = 15
 	loadQPs      = 2
 	loadDepth    = 8191
-	loadUser     = 65534 // neither root nor the owner of a measured program
+	loadUser     = 65534 // user ID of a load: neither root nor the user of the measured programs
 )
 
 // loadJob is the standard input of a load, in JSON.
 type loadJob struct {
 	Load   Load       `json:"load"`
-	From   string     `json:"from"` // socket of the daemon whose worker it keeps busy
-	To     string     `json:"to"`   // socket of the daemon that accepts its connections
-	Accept netip.Addr `json:"accept"`
+	From   string     `json:"from"`   // socket of the daemon whose worker the load keeps busy
+	To     string     `json:"to"`     // socket of the daemon that accepts the load's connections
+	Accept netip.Addr `json:"accept"` // address at which To listens for them
 }
 
-// StartLoad starts a load on the daemon from, whose peer is the daemon to on the host with the address at. It returns
-// when the load is running; stop ends it.
+// StartLoad starts load l in another process and returns when it runs. A hostile load keeps the worker of the daemon
+// from busy; its connections end at the daemon to, whose host has the address at. Calling stop ends the load.
 func StartLoad(ctx context.Context, l Load, from, to *Daemon, at netip.Addr) (stop func(),
 	err error) {
 	j := loadJob{Load: l, From: from.Socket, To: to.Socket, Accept: at}
@@ -88,7 +88,7 @@ func (l *loadJob) run(ctx context.Context) error {
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2))
 		for range 2 {
 			go func() {
-				for n := uint64(1); n != 0; n += 2 { // never 0
+				for n := uint64(1); n != 0; n += 2 { // endless: n is always odd
 				}
 			}()
 		}
@@ -125,7 +125,8 @@ func (l *loadJob) run(ctx context.Context) error {
 	return nil
 }
 
-// acceptAll accepts the connections of a load.
+// acceptAll opens a listener on the daemon To, accepts all connections until ctx ends, and returns the listener's
+// address.
 func (l *loadJob) acceptAll(ctx context.Context) (at netip.AddrPort, err error) {
 	dev, err := client.Open(l.To)
 	if err != nil {
@@ -165,7 +166,7 @@ type hostile struct {
 	qp   verbs.QP
 	cq   verbs.CQ
 	wr   verbs.SendWR
-	free int // of loadDepth
+	free int // free places in the send queue, of loadDepth
 	done [256]verbs.Completion
 }
 
@@ -197,7 +198,7 @@ func newHostile(ctx context.Context, dev verbs.Device, at netip.AddrPort, l Load
 	return h, nil
 }
 
-// turn polls the available completions and posts as many new requests.
+// turn polls all available completions and posts as many new requests.
 func (h *hostile) turn() error {
 	for n := len(h.done); n == len(h.done); {
 		var err error

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// highest is the nice value of a measurement.
+// highest is the nice value of a measurement: the highest priority.
 const highest = -20
 
-// Prioritise puts every thread of this process, and the processes that it starts, before the other processes of the
-// machine. undo reverts that for its session. Without the right to do so it changes nothing and reports that.
+// Prioritise gives every thread of this process, and the processes that it starts, the highest priority on the machine.
+// Calling undo restores the priority of its session, but not of its threads. Without permission Prioritise returns an
+// error and changes nothing.
 func Prioritise() (undo func(), err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -34,8 +35,8 @@ func Prioritise() (undo func(), err error) {
 	return func() { setAutogroup(before) }, nil
 }
 
-// autogroupFile is where the nice value of a whole session is: with scheduling by session (sched(7)) the nice values of
-// processes only count within one.
+// autogroupFile holds the nice value of this process's session. If the kernel schedules by session (sched(7)), the nice
+// values of processes only count within their session.
 const autogroupFile = "/proc/self/autogroup"
 
 func autogroup() (nice int) {

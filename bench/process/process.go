@@ -24,23 +24,23 @@ import (
 	"xwarp/bench/topo"
 )
 
-// Runner starts ends.
+// Runner runs measurements: it starts a process for each end.
 type Runner struct {
-	// CPUs are the processors of host A (the client) and of host B.
+	// CPUs are the processors of host A (the client) and of host B (the server).
 	CPUs [2]int
 	// Env is the platform of both ends.
 	Env endpoint.Env
-	// Daemons are those of host A and of host B, for ends that measure one.
+	// Daemons are the daemons of host A and of host B; nil if measurements use none.
 	Daemons [2]*Daemon
-	// Profile, when set, is where the ends write CPU profiles: its name and -client.pprof or -server.pprof.
+	// Profile, when set, makes the ends write CPU profiles to the files Profile-client.pprof and Profile-server.pprof.
 	Profile string
 }
 
-// Argument is the hidden command that runs this executable as an end.
+// Argument is the hidden subcommand that makes this executable run as an end or a load: see Main.
 const Argument = "bench-end"
 
 // Processors returns the processors for the two ends: the first and the last that this process may use. On a machine
-// with hyperthreads these are not on one core.
+// with hyperthreads these two usually belong to different cores.
 func Processors() ([2]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -58,17 +58,17 @@ func Processors() ([2]int, error) {
 	return [2]int{all[0], all[len(all)-1]}, nil
 }
 
-// job is the standard input of an end, in JSON.
+// job is the standard input of an end or a load, in JSON.
 type job struct {
 	Client  bool           `json:"client"`
 	Place   endpoint.Place `json:"place"`
 	Env     endpoint.Env   `json:"env"`
 	Spec    endpoint.Spec  `json:"spec"`
 	Profile string         `json:"profile,omitempty"`
-	Load    *loadJob       `json:"load,omitempty"` // nil: an end
+	Load    *loadJob       `json:"load,omitempty"` // nil if the process is an end
 }
 
-// Run measures spec between the hosts of t. IPv6 chooses the address family.
+// Run measures spec between the hosts of t, over IPv6 if ipv6 is set, otherwise over IPv4.
 func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	ipv6 bool) (*endpoint.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, spec.Warmup+spec.Duration+setUp)
@@ -90,10 +90,10 @@ func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	return rep, nil
 }
 
-// setUp bounds the time of everything that is not measured.
+// setUp is the time that a measurement may take beyond its warm-up and duration.
 const setUp = 60 * time.Second
 
-// socketPair makes a control connection.
+// socketPair returns the two ends of a control connection.
 func socketPair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -141,14 +141,15 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
 	e.cmd.ExtraFiles = []*os.File{control}
 	e.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors(j.Spec.Peer)))
-	// Beside daemons and a load all are in one session: the scheduler may divide processors by session first.
+	// With daemons the end stays in their session, where a load runs too: the scheduler may divide processors between
+	// sessions first.
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: daemon == nil}
 	e.err = h.StartOn(j.Place.CPU, e.cmd)
 	return e
 }
 
-// processors is GOMAXPROCS of an end, which has one processor: one for the worker, which never yields, and two for
-// everything else. On the kernel's sockets it is Go's default.
+// processors returns GOMAXPROCS for an end, which runs on one processor. It is 3: one for the worker, which never
+// yields, and two for everything else. Over kernel sockets no goroutine spins, and it is 1, Go's default there.
 func processors(peer endpoint.Peer) int {
 	if peer == endpoint.Layered {
 		return 1
@@ -156,7 +157,7 @@ func processors(peer endpoint.Peer) int {
 	return 3
 }
 
-// wait returns the report of the end.
+// wait waits until the end's process has ended and returns its report.
 func (e *end) wait() (*endpoint.Report, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -175,13 +176,13 @@ func (e *end) wait() (*endpoint.Report, error) {
 	return rep, nil
 }
 
-// maxSaid is the most bytes that are quoted from the output of a process that failed.
+// maxSaid is the maximum number of bytes that an error quotes from the output of a process that failed.
 const maxSaid = 2000
 
-// controlFD is where an end finds its control connection.
+// controlFD is the file descriptor of the control connection in an end's process.
 const controlFD = 3
 
-// memoryLimit is the heap size at which an end collects garbage although it is off.
+// memoryLimit is the heap size in bytes at which an end collects garbage even without Spec.Collect.
 const memoryLimit = 2 << 30
 
 // Main runs an end: it reads its job from standard input, measures, and writes its report to standard output.
@@ -197,7 +198,7 @@ func Main(ctx context.Context) error {
 	if !j.Spec.Collect {
 		endpoint.Quiet(memoryLimit)
 	}
-	setAutogroup(highest) // in its own session: other sessions keep their value
+	setAutogroup(highest) // applies to the end's session only
 	f := os.NewFile(controlFD, "control")
 	conn, err := net.FileConn(f)
 	if err != nil {
@@ -220,8 +221,8 @@ func Main(ctx context.Context) error {
 	return json.NewEncoder(os.Stdout).Encode(rep)
 }
 
-// profile writes a CPU profile of the process to the file until the function that it returns is called; an empty name
-// writes none.
+// profile starts a CPU profile of the process. Calling end writes it to the file called name. With an empty name both
+// do nothing.
 func profile(name string) (end func() error, err error) {
 	if name == "" {
 		return func() error { return nil }, nil

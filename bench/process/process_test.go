@@ -18,7 +18,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestMain makes the test binary an end when the runner starts it as one.
+// TestMain makes the test binary run as an end or a load when a Runner or StartLoad starts it with process.Argument.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == process.Argument {
 		if err := process.Main(context.Background()); err != nil {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hosts makes two hosts and a Runner of measurements between them.
+// hosts returns a topology of two hosts and a Runner for measurements between them.
 func hosts(t *testing.T) (net *topo.Net, run process.Runner) {
 	t.Helper()
 	needs.XSK(t)
@@ -47,7 +47,7 @@ func hosts(t *testing.T) (net *topo.Net, run process.Runner) {
 	return net, process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
 }
 
-// TestPeers runs every peer shortly. What they measure is not judged here; that they measure anything is.
+// TestPeers runs a short measurement of every peer. It checks that there is a result, not how fast the peer is.
 func TestPeers(t *testing.T) {
 	net, run := hosts(t)
 	const short, warm = 60 * time.Millisecond, 10 * time.Millisecond
@@ -125,7 +125,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestLoads measures over daemons beside each load.
+// TestLoads checks that measurements over daemons work beside each load.
 func TestLoads(t *testing.T) {
 	net, run := hosts(t)
 	exe := filepath.Join(t.TempDir(), "xwarpd")
@@ -170,8 +170,8 @@ func lat(l *endpoint.Latencies) string {
 	return fmt.Sprintf("p50 %.1f p99 %.1f max %.1f us", l.P50, l.P99, l.Max)
 }
 
-// TestSameFrames: without offloads the kernel's TCP puts no more into a frame than we do, so that a
-// comparison is one of the same frames.
+// TestSameFrames checks that without offloads the frames of kernel TCP are as large as the engine's, so that both are
+// compared by the same frames.
 func TestSameFrames(t *testing.T) {
 	net, run := hosts(t)
 	for _, p := range []endpoint.Peer{endpoint.TCP, endpoint.XDP} {
