@@ -9,8 +9,9 @@ import (
 	"xwarp/bench/topo"
 )
 
-// BenchmarkForward carries frames of 1514 bytes from A to B. The sender, on another core, keeps at most a quarter of a
-// ring under way, so that nothing overflows; ns/op is then what a frame costs the relay's core.
+// BenchmarkForward carries frames of 1514 bytes from A to B. The sender runs on another core and keeps at most a
+// quarter of the ring under way, so that the ring never overflows. So ns/op is the time that the relay's core takes per
+// frame.
 func BenchmarkForward(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -56,8 +57,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// tcpFrames makes full segments to a port of B where nobody listens; their checksum is 0, so B's kernel drops them
-// without an answer.
+// tcpFrames returns count frames with full-sized TCP segments from A to B. Their TCP checksum is wrong, so that B's
+// kernel drops them without an answer.
 func tcpFrames(n *topo.Net, count int) (fs []*impair.Buf) {
 	pool := impair.NewPool(1522)
 	for range count {

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	receiveBatch = 64       // frames taken from one side before the other has its turn
-	ringBytes    = 16 << 20 // per side; 8,192 frames at MTU 1500, more than one window of a fast sender
+	receiveBatch = 64       // maximum number of frames taken from one side before the other side's turn
+	ringBytes    = 16 << 20 // size of a receive ring: 8192 frames at MTU 1500, more than one window of a fast sender
 	slotHeader   = 128      // most bytes that TPACKET_V2 puts before a frame (header, address, alignment)
-	sendBuffer   = 8 << 20  // a frame must never meet a full socket
+	sendBuffer   = 8 << 20  // size of a send buffer in bytes, so large that a frame never finds it full
 )
 
-// end is one interface: a receive ring and a sender.
+// end is one interface of the relay: an AF_PACKET socket that sends, and its receive ring.
 type end struct {
 	fd   int
 	ring []byte
-	slot int // bytes
-	next int // index of the slot that the kernel fills next
+	slot int // size of a slot of the ring in bytes
+	next int // index of the next slot to read
 	mtu  int
 
 	overflow, truncated, unfinished, sendErrors uint64
 }
 
-// openEnd opens the interface with that index in the calling thread's namespace.
+// openEnd opens the interface with the given index in the calling thread's namespace.
 func openEnd(index, mtu int) (*end, error) {
-	// Protocol 0 receives nothing until bind names the interface.
+	// With protocol 0 the socket receives nothing until bind names the interface and the protocol.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket (CAP_NET_RAW): %w", err)
@@ -92,7 +92,7 @@ func (e *end) setUp(index int) error {
 	return nil
 }
 
-// readFrame returns the next frame that arrived, in a buffer of the pool, nil when there is none.
+// readFrame returns the next whole frame that arrived, in a buffer of the pool, nil when there is none.
 func (e *end) readFrame(pool *impair.Pool) *impair.Buf {
 	for {
 		hdr := (*unix.Tpacket2Hdr)(unsafe.Pointer(&e.ring[e.next*e.slot]))
@@ -112,8 +112,8 @@ func (e *end) readFrame(pool *impair.Pool) *impair.Buf {
 	}
 }
 
-// copyFrame copies the frame out of its slot, with the VLAN tag that the kernel keeps apart put back; nil when it
-// is not whole.
+// copyFrame returns a copy of the frame in slot. It inserts the VLAN tag, which the kernel keeps in hdr. It returns nil
+// and counts the frame in truncated if the frame is not whole.
 func (e *end) copyFrame(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
 	pool *impair.Pool) *impair.Buf {
 	const macs, vlanTag = 12, 4
@@ -146,10 +146,11 @@ func (e *end) copyFrame(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
 	return b
 }
 
-// send sends a frame; one that the interface refuses is counted.
+// send sends a frame. A frame that the kernel refuses is counted in sendErrors.
 func (e *end) send(b *impair.Buf) {
 	for {
-		// RawSyscall: in an ordinary system call of this length, about 2 us, the thread loses its P.
+		// RawSyscall, because the runtime may take the P from a thread that is in an ordinary system call for so
+		// long, about 2 us.
 		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(e.fd),
 			uintptr(unsafe.Pointer(&b.Data[0])), uintptr(len(b.Data)))
 		if errno == unix.EINTR {
@@ -162,7 +163,8 @@ func (e *end) send(b *impair.Buf) {
 	}
 }
 
-// readDrops adds the kernel's count of dropped frames, which reading resets.
+// readDrops adds the frames that the kernel has dropped since the last call to overflow. Reading the kernel's counter
+// resets it.
 func (e *end) readDrops() {
 	if e.fd < 0 {
 		return

@@ -1,9 +1,9 @@
 // Package relay joins two network interfaces by carrying frames between them, through the impairments of
 // package impair.
 //
-// It stands in the middle namespace of a topology and acts as a bad cable. It receives with AF_PACKET rings, has one
-// thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP must have
-// topo.NoOffloads, else their frames carry no checksum.
+// A relay runs in the middle namespace of a topology and acts as a bad cable. It receives with AF_PACKET rings, has one
+// thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP must have topo.NoOffloads.
+// Otherwise their frames have no whole checksum and may exceed the MTU.
 package relay
 
 import (
@@ -32,7 +32,7 @@ const (
 // Config is the configuration of a relay. The zero value carries everything unchanged.
 type Config struct {
 	AB, BA impair.Config
-	// Seed decides everything random; the directions draw from different streams of it.
+	// Seed determines all random choices. The two directions draw different random numbers.
 	Seed uint64
 }
 
@@ -40,26 +40,27 @@ type Config struct {
 type Counters struct {
 	impair.Counters
 	Overflow   uint64 // frames that the kernel dropped because the relay was slower than the sender
-	Truncated  uint64 // frames above the MTU, dropped: the sending kernel has segmentation offload on
-	Unfinished uint64 // frames without a whole checksum: the sending kernel has checksum offload on
+	Truncated  uint64 // frames above the MTU, dropped; they mean that the sending kernel has segmentation offload on
+	Unfinished uint64 // frames without a whole checksum; they mean that the sending kernel has checksum offload on
 	SendErrors uint64 // frames that the outgoing interface refused
 }
 
 // Relay carries frames until it is closed. Its methods may be called by several goroutines.
 type Relay struct {
-	mu    sync.Mutex // paths, ends, pool
+	mu    sync.Mutex // guards paths, ends, pool, wake and stop
 	paths [2]*impair.Path
 	ends  [2]*end // frames of direction d arrive at ends[d]
 	pool  *impair.Pool
 	start time.Time
 
-	wake    int // eventfd
-	stop    bool
-	stopped chan struct{}
-	err     error // of the loop, valid once stopped is closed
+	wake    int           // eventfd that ends the loop's sleep; -1 when closed
+	stop    bool          // Close was called
+	stopped chan struct{} // closed when forwardLoop has ended
+	err     error         // the failure of forwardLoop; valid when stopped is closed
 }
 
-// Start runs a relay between the links of a topology's middle namespace. Close it before the topology.
+// Start starts a relay between the two links of a topology's middle namespace m. The caller closes the relay before the
+// topology.
 func Start(m *topo.Middle, cfg Config) (*Relay, error) {
 	if m == nil {
 		return nil, errors.New("relay: the topology has no middle namespace: make it with " +
@@ -78,7 +79,8 @@ func (r *Relay) openSockets(m *topo.Middle, cfg Config) (err error) {
 	mtu := min(m.ToA.MTU, m.ToB.MTU)
 	r.pool = impair.NewPool(max(m.ToA.MTU, m.ToB.MTU) + impair.FrameOverhead)
 	for d, c := range []impair.Config{cfg.AB, cfg.BA} {
-		// Neighbouring seeds of one generator family give unrelated streams; the odd factor keeps directions apart.
+		// The seed of a path differs for each Seed below 1<<63 and each direction. Paths with neighbouring seeds draw
+		// unrelated random numbers.
 		seed := cfg.Seed*2 + uint64(d)
 		r.paths[d], err = impair.New(c, impair.Options{Seed: seed, LinkMTU: mtu, Pool: r.pool})
 		if err != nil {
@@ -98,7 +100,7 @@ func (r *Relay) openSockets(m *topo.Middle, cfg Config) (err error) {
 	})
 }
 
-// Set changes the impairments of one direction from the next frame on.
+// Set changes the impairments of direction d for the frames that arrive from now on.
 func (r *Relay) Set(d Direction, cfg impair.Config) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +109,7 @@ func (r *Relay) Set(d Direction, cfg impair.Config) error {
 	return err
 }
 
-// Counters returns the counts of one direction so far.
+// Counters returns the counters of direction d.
 func (r *Relay) Counters(d Direction) Counters {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +122,8 @@ func (r *Relay) Counters(d Direction) Counters {
 	}
 }
 
-// Close stops the relay and returns the error that it failed with, nil for none. Frames inside are lost. Counters may
-// still be read.
+// Close stops the relay and returns the error with which it failed, nil for none. Frames inside are lost. Counters may
+// still be called.
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	r.stop = true
@@ -138,7 +140,7 @@ func (r *Relay) notify() {
 	}
 }
 
-// closeSockets closes every descriptor.
+// closeSockets closes the sockets of both ends and the eventfd.
 func (r *Relay) closeSockets() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +155,8 @@ func (r *Relay) closeSockets() {
 	}
 }
 
-// forwardLoop forwards frames until Close. It sets the thread's timer slack of 50 us to the minimum.
+// forwardLoop forwards frames until Close. It lowers the thread's timer slack from 50 us to the minimum, so that frames
+// leave on time.
 func (r *Relay) forwardLoop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the loop, its timer slack with it
 	defer close(r.stopped)
@@ -176,8 +179,8 @@ func (r *Relay) forwardLoop() {
 
 func (r *Relay) now() tick.Time { return tick.Time(time.Since(r.start)) }
 
-// forwardOnce moves the frames that have arrived or are due. It reports whether there were any, and when the next is
-// due.
+// forwardOnce moves the frames that have arrived or are due. It reports whether there were any, when the next frame is
+// due, and whether Close was called.
 func (r *Relay) forwardOnce() (moved bool, deadline tick.Time, stop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +202,7 @@ func (r *Relay) forwardOnce() (moved bool, deadline tick.Time, stop bool) {
 	return moved, deadline, r.stop
 }
 
-// forward sends what next gives.
+// forward sends the frames that next returns, until next returns nil. It reports whether there were any.
 func (r *Relay) forward(to *end, next func() *impair.Buf) (moved bool) {
 	for b := next(); b != nil; b = next() {
 		to.send(b)

@@ -18,7 +18,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// start makes two hosts with a relay between them.
+// start returns a topology of two hosts with a running relay between them. Both end with the test.
 func start(t testing.TB, o topo.Options, cfg Config) (*topo.Net, *Relay) {
 	t.Helper()
 	needs.NetNS(t)
@@ -40,8 +40,8 @@ func start(t testing.TB, o topo.Options, cfg Config) (*topo.Net, *Relay) {
 	return n, r
 }
 
-// transfer sends data from A to B over the kernels' TCP and returns what arrived. during, when given, runs
-// after a part.
+// transfer sends data from A to B over kernel TCP and returns the bytes that arrived. during, when not nil, is called
+// after the first half.
 func transfer(t testing.TB, n *topo.Net, v6 bool, data []byte, during func()) []byte {
 	t.Helper()
 	to := n.B.Addr4.Addr()
@@ -113,7 +113,7 @@ func TestKernelTCP(t *testing.T) {
 		v6   bool
 		size int
 		cfg  Config
-		saw  func(ab, ba Counters) bool // the impairment took place
+		saw  func(ab, ba Counters) bool // reports whether the impairment took place
 	}{
 		{"nothing", topo.Options{}, false, 16 << 20, Config{}, func(ab, ba Counters) bool {
 			return ab.Out >= 16<<20/1500 && ab.In == ab.Out && ba.Out > 0
@@ -176,7 +176,7 @@ func TestKernelTCP(t *testing.T) {
 	}
 }
 
-// A sealed corruption reaches the application: nothing below finds it.
+// TestSealedCorruptionArrives checks that a corruption that keeps the TCP checksum right reaches the application.
 func TestSealedCorruptionArrives(t *testing.T) {
 	for name, mode := range map[string]impair.CorruptMode{"sealed": impair.CorruptSealed,
 		"pair": impair.CorruptPair} {
@@ -197,14 +197,14 @@ func TestSealedCorruptionArrives(t *testing.T) {
 		if mode == impair.CorruptPair {
 			each = 2
 		}
-		// A damaged segment may be a needless repeat whose bytes are thrown away, so not every one shows.
+		// The receiver discards the bytes of a needless retransmission, so there may be fewer wrong bytes.
 		if c := r.Counters(AToB); wrong == 0 || wrong > each*int(c.Corrupted) {
 			t.Errorf("%s: %d wrong bytes, %d segments damaged", name, wrong, c.Corrupted)
 		}
 	}
 }
 
-// The path's MTU falls in mid-transfer.
+// TestMTUDrop checks that a transfer completes although the path's MTU falls in its middle.
 func TestMTUDrop(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		n, r := start(t, topo.Options{MTU: 9000}, Config{})
@@ -223,7 +223,7 @@ func TestMTUDrop(t *testing.T) {
 	}
 }
 
-// ARP passes while every IP packet is lost, and ping passes a good path.
+// TestPing checks that a ping passes a good path, and that ARP passes a path that loses every IP packet.
 func TestPing(t *testing.T) {
 	n, r := start(t, topo.Options{}, Config{})
 	if err := ping(n, time.Minute); err != nil {

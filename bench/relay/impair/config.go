@@ -7,56 +7,60 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// CorruptMode says how a segment is damaged.
+// CorruptMode is the way in which a segment is damaged.
 type CorruptMode uint8
 
 // The ways to damage a segment. All change TCP payload only.
 const (
-	// CorruptSealed changes one byte and makes the TCP checksum right again: only a check above TCP, as MPA's CRC,
-	// can find it.
+	// CorruptSealed changes one byte and adapts the TCP checksum. Only a check above TCP, such as MPA's CRC, can find
+	// the change.
 	CorruptSealed CorruptMode = iota
 	// CorruptRaw flips one bit and keeps the old checksum: TCP detects it.
 	CorruptRaw
-	// CorruptPair flips two bits whose effects on the checksum cancel out, as failing memory in a switch may do; the
-	// checksum field is not touched. Payload in which no such pair exists is left whole and counted.
+	// CorruptPair flips two bits whose effects on the checksum cancel out, as failing memory in a switch may do. The
+	// checksum field does not change. Payload without such a pair is left unchanged and counted in CorruptImpossible.
 	CorruptPair
 )
 
-// Config is the impairments of one direction. The zero value passes everything at once. Fractions are 0 to 1 and apply
-// to each IP packet independently.
+// Config is the impairments of one direction. The zero value passes every frame unchanged and without delay. Fractions
+// are 0 to 1 and apply to each IP packet independently.
 type Config struct {
-	Loss      float64 // of IP packets
-	Duplicate float64 // of IP packets; the copy follows at once
-	Reorder   float64 // of IP packets: held back until others passed
-	Corrupt   float64 // of TCP segments with more payload than CorruptAbove
+	Loss      float64 // fraction of IP packets that are dropped
+	Duplicate float64 // fraction of IP packets that are sent twice, the copy at once
+	Reorder   float64 // fraction of IP packets that are held back until later ones have passed
+	Corrupt   float64 // fraction of TCP segments that are damaged, of those with more payload than CorruptAbove
 
-	// ReorderDepth is the largest number of packets that pass a held one (uniform from 1), 0 for DefaultReorderDepth.
+	// ReorderDepth is the largest number of packets that pass a held one; the number is random, from 1 on. 0 means
+	// DefaultReorderDepth.
 	ReorderDepth int
-	// ReorderHold is the longest that a packet is held when too few others come, 0 for DefaultReorderHold.
+	// ReorderHold is the maximum time for which a packet is held if too few others pass it. 0 means DefaultReorderHold.
 	ReorderHold tick.Duration
 
 	CorruptMode CorruptMode
-	// CorruptAbove is the number of payload bytes up to which a segment is spared. 0 means DefaultCorruptAbove, a
-	// negative number spares none. MPA's start-up frames have no CRC, so nothing could detect a sealed corruption
-	// of them.
+	// CorruptAbove is the number of payload bytes up to which a segment is never damaged. 0 means DefaultCorruptAbove;
+	// a negative number allows damage to all. It protects MPA's start-up frames: they have no CRC, so nothing could
+	// detect CorruptSealed in them.
 	CorruptAbove int
 
-	// Resegment is a middlebox that re-cuts and merges the TCP segments of each flow at random boundaries.
+	// Resegment re-cuts and merges the TCP segments of each flow at random boundaries, as a middlebox may.
 	Resegment bool
 
-	Delay tick.Duration // one way, the same for every packet
-	// Rate is the bottleneck in bits per second of Ethernet frames without preamble and FCS, 0 for none.
+	Delay tick.Duration // delay in this direction, the same for every packet
+	// Rate is the rate of the bottleneck in bits per second, of Ethernet frames without preamble and FCS. 0 means no
+	// bottleneck.
 	Rate int64
-	// Queue is the most bytes that wait for the bottleneck. Frames that do not fit are dropped. 0 for DefaultQueue.
+	// Queue is the maximum number of bytes in the queue of the bottleneck. Frames that do not fit are dropped. 0 means
+	// DefaultQueue.
 	Queue int
-	// MarkAbove marks ECN-capable packets that meet more bytes than this in the queue, 0 for never.
+	// MarkAbove is the number of queued bytes above which an arriving ECN-capable packet is marked. 0 means never.
 	MarkAbove int
 
-	// MTU drops larger IP packets, 0 for no limit. Nothing is fragmented.
+	// MTU is the size of an IP packet above which it is dropped. 0 means no limit. Nothing is fragmented.
 	MTU int
-	// MTUReply sends "fragmentation needed" or "packet too big" back to the sender; false is a black hole.
+	// MTUReply sends ICMP "fragmentation needed" or "packet too big" to the sender of a packet above MTU. Without it
+	// the packet is dropped silently.
 	MTUReply bool
-	// Reply4 and Reply6 are the router's addresses in such replies; without them the packet's destination is used.
+	// Reply4 and Reply6 are the source addresses of such replies. If unset, it is the destination of the packet.
 	Reply4, Reply6 netip.Addr
 
 	// Blackhole drops every IP packet.
@@ -118,29 +122,29 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Counters count frames of one direction since its start.
+// Counters count the frames of one direction since the path was made.
 //
 //	In + Duplicated + RecutOut = Out + RecutIn + Lost + QueueDropped + TooBig + Blackholed + inside
 //
-// where inside leaves out what is held for re-cutting: RecutIn has it already.
+// where inside is the number of frames in the path, except those held for re-cutting, which RecutIn already counts.
 type Counters struct {
 	In            uint64
 	Out, OutBytes uint64
 	Untouched     uint64 // ARP, neighbour discovery and other frames that bypass all stages
 
 	Lost, Duplicated  uint64
-	Reordered         uint64 // came out behind a packet that arrived later
+	Reordered         uint64 // packets that left after a packet that arrived later
 	Corrupted         uint64
-	CorruptImpossible uint64 // the payload had no two bits that cancel out (CorruptPair)
+	CorruptImpossible uint64 // packets that CorruptPair left unchanged, because no two bits cancel out
 
-	RecutIn, RecutOut uint64 // segments taken apart, and segments built from them
-	BadChecksum       uint64 // passed as they are instead of being re-cut, which would hide the error
+	RecutIn, RecutOut uint64 // segments taken apart, and segments built from their bytes
+	BadChecksum       uint64 // segments with a wrong checksum, not re-cut because that would hide the error
 
-	QueueDropped uint64 // no room at the bottleneck, or more held than one direction may
-	Marked       uint64 // ECN CE set
-	MaxQueue     int    // bytes, the most that waited at the bottleneck
+	QueueDropped uint64 // frames without room at the bottleneck, or above the limit of frames inside
+	Marked       uint64 // packets that left the MarkAbove check with ECN CE
+	MaxQueue     int    // maximum number of bytes in the queue of the bottleneck
 
-	TooBig     uint64 // larger than MTU
+	TooBig     uint64 // packets dropped because they are larger than MTU
 	Replies    uint64 // ICMP errors made for them
 	Blackholed uint64
 }

@@ -6,7 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// corrupt damages the payload of a TCP segment as the configuration says.
+// corrupt damages the payload of a TCP segment in the configured way. Other frames, and segments with no more payload
+// than CorruptAbove, stay unchanged.
 func (p *Path) corrupt(b *Buf) {
 	v := &b.view
 	n := v.end - v.payload
@@ -38,7 +39,7 @@ func (p *Path) corruptSealed(f []byte, v *view) {
 	wire.PutChecksum(segment, updated(sum, was, wordAt(f, word)))
 }
 
-// wordAt returns the checksum word at offset i; behind an odd end it is filled with a zero byte.
+// wordAt returns the 16-bit word at offset i, as the checksum sees it: a zero byte follows the last byte of f.
 func wordAt(f []byte, i int) uint16 {
 	w := uint16(f[i]) << 8
 	if i+1 < len(f) {
@@ -47,8 +48,9 @@ func wordAt(f []byte, i int) uint16 {
 	return w
 }
 
-// corruptPair clears a bit in one 16-bit word and sets the same bit in another, which keeps the sum. It begins its
-// search at random places and reports whether it found such a pair. TCP payload begins at a word.
+// corruptPair clears a bit in one 16-bit word and sets the same bit in another, which keeps the checksum. It begins its
+// search for such a pair at a random bit and word, and reports whether it found one. Payload begins at a word of the
+// checksum, because the length of a TCP header is even.
 func (p *Path) corruptPair(payload []byte) bool {
 	words := len(payload) / 2
 	if words < 2 {

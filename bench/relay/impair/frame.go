@@ -7,17 +7,17 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// kind is the part of a frame's headers that the stages need.
+// kind is the type of a frame, as far as the stages distinguish them.
 type kind uint8
 
 const (
 	kindOther kind = iota // not IP, or truncated: bypasses all stages
-	kindND                // neighbour or multicast listener discovery: the same
+	kindND                // neighbour or multicast listener discovery: bypasses all stages
 	kindIP                // IP without a readable TCP header, fragments among them
 	kindTCP
 )
 
-// Bytes of a TCP header that are read here, beside those that package wire names.
+// Offsets in a TCP header that package wire does not name.
 const (
 	tcpOffset = 12
 	tcpFlags  = 13
@@ -28,17 +28,17 @@ const (
 	ecnCE   = 3
 )
 
-// view is where the parts of a frame begin.
+// view is the parsed headers of a frame: its kind and the offsets of its parts.
 type view struct {
 	kind    kind
 	v6      bool
 	ip      int // IP header
 	l4      int // transport header, TCP only
-	payload int // TCP payload
+	payload int // TCP payload, TCP only
 	end     int // end of the IP packet; Ethernet padding may follow
 }
 
-// look finds the headers of frame f. It never reads beyond the frame.
+// look parses the headers of frame f. It accepts any bytes and never reads beyond the frame.
 func look(f []byte) (v view) {
 	var link ip.Ethernet
 	at, err := link.Decode(f)
@@ -114,7 +114,7 @@ func (v *view) lookTCP(f []byte, at int) {
 	v.kind, v.l4, v.payload = kindTCP, at, at+hl
 }
 
-// setLength makes the IP header say that the packet ends at end.
+// setLength sets the end of the packet to the offset end, also in the IP header and its checksum.
 func (v *view) setLength(f []byte, end int) {
 	v.end = end
 	if v.v6 {

@@ -12,7 +12,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Frames are made and judged by gopacket, which shares nothing with this package.
+// The tests build and check frames with gopacket, which shares no code with this package.
 
 var (
 	macA = net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -88,7 +88,7 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return b.Bytes()
 }
 
-// decoded is what gopacket says about a TCP frame.
+// decoded is a TCP frame as gopacket parses it.
 type decoded struct {
 	*layers.TCP
 	v6        bool
@@ -124,7 +124,7 @@ func decode(t testing.TB, f []byte) (d decoded) {
 	return d
 }
 
-// bench is a path with its pool.
+// bench is a path under test with the pool of its buffers.
 type bench struct {
 	*Path
 	pool *Pool
@@ -147,7 +147,7 @@ func (b *bench) push(f []byte, now tick.Time) {
 	b.Push(x, now)
 }
 
-// drain returns copies of the frames that are due.
+// drain pops all frames that are due now and returns copies of them.
 func (b *bench) drain(now tick.Time) (fs [][]byte) {
 	for x := b.Pop(now); x != nil; x = b.Pop(now) {
 		fs = append(fs, append([]byte(nil), x.Data...))
@@ -156,7 +156,7 @@ func (b *bench) drain(now tick.Time) (fs [][]byte) {
 	return fs
 }
 
-// finish runs the clock on until nothing is inside.
+// finish advances the time from deadline to deadline until no frame is inside, and returns the frames that came out.
 func (b *bench) finish() (fs [][]byte) {
 	for range 1 << 20 {
 		d := b.Deadline()
@@ -172,7 +172,7 @@ func (b *bench) finish() (fs [][]byte) {
 	return fs
 }
 
-// conserved checks the equation in Counters' comment.
+// conserved checks the equation in the comment of Counters.
 func (b *bench) conserved() {
 	b.t.Helper()
 	c := b.Counters()

@@ -2,14 +2,14 @@ package impair
 
 import "encoding/binary"
 
-// What the tests know of headers and checksums is their own.
+// The tests have their own constants and checksum functions, so that they do not share mistakes with the code.
 const (
 	ethHeader   = 14
 	ipv6Header  = 40
 	protoICMPv6 = 58
 )
 
-// onesSum adds the 16-bit words of b to acc; an odd last byte counts as the high one of a word (RFC 1071).
+// onesSum returns acc plus the 16-bit words of b. An odd last byte is the high byte of a word (RFC 1071).
 func onesSum(acc uint64, b []byte) uint64 {
 	for len(b) >= 2 {
 		acc += uint64(binary.BigEndian.Uint16(b))
@@ -21,7 +21,7 @@ func onesSum(acc uint64, b []byte) uint64 {
 	return acc
 }
 
-// fold ends a sum: the ones' complement of its 16-bit ones' complement form.
+// fold returns the checksum for a sum of 16-bit words: it adds the carries and complements the result.
 func fold(acc uint64) uint16 {
 	for acc>>16 != 0 {
 		acc = acc&0xffff + acc>>16
@@ -29,8 +29,8 @@ func fold(acc uint64) uint16 {
 	return ^uint16(acc)
 }
 
-// transportSum returns the checksum over the packet's pseudo-header and its bytes from the transport header on; 0
-// when the checksum in it is right.
+// transportSum returns the checksum over the packet's pseudo-header and its bytes from the transport header on. It
+// returns 0 if the checksum in the packet is right.
 func transportSum(f []byte, v *view, proto byte) uint16 {
 	l4 := f[v.l4:v.end]
 	addresses := f[v.ip+12 : v.ip+20]
@@ -40,12 +40,12 @@ func transportSum(f []byte, v *view, proto byte) uint16 {
 	return fold(onesSum(onesSum(uint64(proto)+uint64(len(l4)), addresses), l4))
 }
 
-// Held returns the number of frames inside, replies not counted.
+// Held returns the number of frames inside the path. It does not count replies.
 func (p *Path) Held() int {
 	return p.recut.held() + p.line.frames.n + len(p.reorder) + p.ready.n
 }
 
-// held returns the number of segments inside.
+// held returns the number of segments that are held for re-cutting.
 func (r *recutter) held() (n int) {
 	for _, x := range r.active {
 		n += len(x.bufs)

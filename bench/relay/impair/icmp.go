@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// The ICMP messages of path MTU discovery.
+// Header fields of the ICMP errors that a path sends, and of the ICMP messages that it must not answer.
 const (
 	icmpHeader             = 8
 	icmpUnreachable        = 3
@@ -20,7 +20,8 @@ const (
 	hopLimit               = 64
 )
 
-// replyTooBig answers a packet larger than the path's MTU, where a router may: RFC 1812, 4.3.2.7 and RFC 4443, 2.4 (e).
+// replyTooBig answers a packet larger than the path's MTU by an ICMP error, if MTUReply is set and a router may answer:
+// RFC 1812, 4.3.2.7 and RFC 4443, 2.4 (e).
 func (p *Path) replyTooBig(b *Buf) {
 	f, v := b.Data, &b.view
 	if !p.cfg.MTUReply || f[0]&1 != 0 { // multicast and broadcast get no answer
@@ -49,7 +50,7 @@ func isICMP6Error(f []byte, v *view) bool {
 	return f[v.ip+6] == ip.ProtoICMPv6 && at < v.end && f[at] < icmp6FirstInfo
 }
 
-// answer returns a buffer whose Ethernet header leads back to f's sender, with n bytes behind it.
+// answer returns a buffer with an Ethernet header to the sender of f, VLAN tags included, followed by n zero bytes.
 func (p *Path) answer(f []byte, v *view, n int) *Buf {
 	r := p.pool.Get(v.ip + n)
 	clear(r.Data)
@@ -59,7 +60,7 @@ func (p *Path) answer(f []byte, v *view, n int) *Buf {
 	return r
 }
 
-// tooBig returns the ICMP error of a router, with a quote of f's packet.
+// tooBig returns the ICMP error for the packet in f. It quotes the beginning of that packet.
 func (p *Path) tooBig(f []byte, v *view) *Buf {
 	packet := f[v.ip:v.end]
 	h := ip.Header{V6: v.v6, TTL: hopLimit}

@@ -12,12 +12,12 @@ const FrameOverhead = ip.EthernetLen + 2*ip.VLANTagLen
 type line struct {
 	frames   fifo
 	inFlight int       // number of frames at the head that have left the bottleneck
-	queued   int       // bytes of the others
-	busy     tick.Time // the bottleneck sends until then
-	last     tick.Time // the latest due time given
+	queued   int       // bytes of the frames that have not left the bottleneck
+	busy     tick.Time // when the bottleneck will have sent all queued frames
+	last     tick.Time // due time of the newest frame: no later frame may be due before it
 }
 
-// deadline returns when the first frame arrives at the far end.
+// deadline returns when the first frame arrives at the far end, tick.Never if there is none.
 func (l *line) deadline() tick.Time {
 	if l.frames.n == 0 {
 		return tick.Never
@@ -35,7 +35,7 @@ func (l *line) arrived(now tick.Time) *Buf {
 	return l.frames.pop()
 }
 
-// drain moves frames out of the bottleneck.
+// drain accounts for the frames that have left the bottleneck by now.
 func (l *line) drain(now tick.Time) {
 	for l.inFlight < l.frames.n && l.frames.at(l.inFlight).depart <= now {
 		l.queued -= len(l.frames.at(l.inFlight).Data)
@@ -43,7 +43,8 @@ func (l *line) drain(now tick.Time) {
 	}
 }
 
-// enqueue puts a frame into the queue of the bottleneck, or drops it.
+// enqueue puts a frame into the queue of the bottleneck, and marks it if the queue is above MarkAbove. It drops the
+// frame if the queue is full.
 func (p *Path) enqueue(b *Buf, now tick.Time) {
 	l, n := &p.line, len(b.Data)
 	l.drain(now)
@@ -72,14 +73,14 @@ func (p *Path) enqueue(b *Buf, now tick.Time) {
 		p.c.MaxQueue = max(p.c.MaxQueue, l.queued)
 	}
 	if b.due <= now {
-		// No rate and no delay: let it through at once, so that Pop needs no later time.
+		// Without rate and delay the frame is due now. Pass it on, so that a Pop at the same time returns it.
 		for b := l.arrived(now); b != nil; b = l.arrived(now) {
 			p.shuffle(b)
 		}
 	}
 }
 
-// fifo is a queue of buffers over a ring that grows.
+// fifo is a queue of buffers in a ring that grows when it is full.
 type fifo struct {
 	ring []*Buf // length zero or a power of two
 	head int

@@ -10,7 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Departures follow from rate and delay alone: frame i of L bytes leaves at (i+1)*L*8/rate and arrives a delay later.
+// TestRateAndDelay checks that rate and delay alone decide the times: of frames that come in at time 0, frame i of n
+// bytes leaves the bottleneck at (i+1)*n*8/rate and comes out one delay later.
 func TestRateAndDelay(t *testing.T) {
 	const rate, delay = 1e9, 20 * tick.Microsecond
 	b := newBench(t, Config{Rate: rate, Delay: delay}, 1, 1500)
@@ -35,7 +36,7 @@ func TestRateAndDelay(t *testing.T) {
 	if d := b.Deadline(); d != tick.Never {
 		t.Errorf("an empty path has a deadline at %d", d)
 	}
-	// An idle bottleneck saves nothing up.
+	// While idle, the bottleneck accumulates no credit for later frames.
 	b.push(numbered(t, 1), tick.Time(tick.Second))
 	if d, want := b.Deadline(), tick.Time(tick.Second).Add(tick.Duration(n*8)+delay); d != want {
 		t.Errorf("after a pause a frame is due at %d, want %d", d, want)
@@ -70,7 +71,7 @@ func TestQueueDropsTail(t *testing.T) {
 			t.Errorf("frame %d is %d: the tail was to be dropped", i, s)
 		}
 	}
-	// A frame larger than the queue passes an idle bottleneck, else the path would be dead.
+	// A frame larger than the queue passes an idle bottleneck. Otherwise such frames could never pass.
 	b = newBench(t, Config{Rate: 1e6, Queue: 10}, 1, 1500)
 	b.push(f, 0)
 	if fs := b.finish(); len(fs) != 1 {
@@ -141,7 +142,7 @@ func TestCorruptModes(t *testing.T) {
 			b.push(f, 0)
 			got := b.drain(0)[0]
 			if b.Counters().CorruptImpossible > before.CorruptImpossible {
-				continue // short payload of equal words
+				continue // short payload whose words do not differ in any bit
 			}
 			d := decode(t, got)
 			byteCount, bits := 0, 0
@@ -157,7 +158,7 @@ func TestCorruptModes(t *testing.T) {
 				t.Fatalf("%s, %d bytes: checksum right %v, %d bytes and %d bits differ", c.name,
 					len(s.payload), d.sumsRight, byteCount, bits)
 			}
-			head := look(f).payload // short frames end in padding
+			head := look(f).payload // compares headers only
 			same := bytes.Equal(got[:head], f[:head])
 			if sealed := c.mode == CorruptSealed; same == sealed {
 				t.Fatalf("%s: headers the same: %v", c.name, same)
@@ -230,7 +231,7 @@ func TestMTUReply(t *testing.T) {
 	}
 }
 
-// judgeReply lets gopacket read the ICMP error that answers frame f.
+// judgeReply checks with gopacket the ICMP error r that answers frame f.
 func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 	t.Helper()
 	p := gopacket.NewPacket(r, layers.LayerTypeEthernet, gopacket.Default)
@@ -276,7 +277,8 @@ func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 	}
 }
 
-// The standard's own example: RFC 1071, section 3, sums to 0xddf2; RFC 1624, section 4 gives the update's corner case.
+// TestChecksumVectors checks the examples of the standards: the sum 0xddf2 of RFC 1071, section 3, and the corner case
+// of an update in RFC 1624, section 4.
 func TestChecksumVectors(t *testing.T) {
 	if got := ^fold(onesSum(0, []byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6,
 		0xf7})); got != 0xddf2 {

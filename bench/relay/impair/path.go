@@ -1,5 +1,5 @@
-// Package impair is one direction of a bad path: it loses, reorders, duplicates, corrupts, re-cuts, delays, queues and
-// refuses Ethernet frames.
+// Package impair simulates one direction of a bad path: it loses, reorders, duplicates, corrupts, re-cuts, delays,
+// queues and refuses Ethernet frames.
 //
 // It has no clock, no socket and no goroutine: frames go in with the time of their arrival and come out when they are
 // due. The same seed, the same frames and the same times give the same frames out, so a failure can be replayed.
@@ -8,8 +8,8 @@
 //
 //	blackhole ─ MTU ─ re-cutting ─ loss ─ corruption ─ duplication ─ queue with rate and ECN ─ delay ─ reordering
 //
-// ARP, neighbour discovery and everything that is not IP bypass all of them. The package has its own frame parser and
-// its own checksums on purpose: a judge shares no code with the code under test.
+// ARP, neighbour discovery and everything that is not IP bypass all of them. The package finds IP and TCP headers by
+// its own code, but computes checksums by package wire of the engine. Its tests check both with gopacket.
 package impair
 
 import (
@@ -20,7 +20,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Path is one direction. It is not for concurrent use. Times given to its methods never run backwards.
+// Path is one direction of a bad path. It is not for concurrent use. The times that its methods are given must not
+// decrease.
 type Path struct {
 	cfg     Config
 	pool    *Pool
@@ -33,23 +34,23 @@ type Path struct {
 
 	recut     recutter
 	line      line
-	reorder   []*Buf // held back, in order of arrival
-	ready     fifo
-	reply     fifo
-	maxFrames int // inside the line at once
+	reorder   []*Buf // frames held for reordering, in order of arrival
+	ready     fifo   // frames for Pop
+	reply     fifo   // frames for Reply
+	maxFrames int    // maximum number of frames in the line
 }
 
 // Options are the settings of a Path that cannot change later.
 type Options struct {
-	// Seed decides everything that is random.
+	// Seed determines all random choices.
 	Seed uint64
-	// LinkMTU is the largest IP packet that re-cutting makes, 0 for DefaultLinkMTU.
+	// LinkMTU is the MTU of the link: re-cutting makes no larger IP packet. 0 means DefaultLinkMTU.
 	LinkMTU int
-	// Pool gives the buffers; both directions of one loop may share it.
+	// Pool provides the buffers. Several paths may share it if one goroutine at a time uses them.
 	Pool *Pool
 }
 
-// New returns a path. Options.Pool must hold frames of LinkMTU with their Ethernet header and tags.
+// New returns a path. The buffers of Options.Pool must be large enough for LinkMTU and FrameOverhead.
 func New(cfg Config, o Options) (*Path, error) {
 	if o.LinkMTU == 0 {
 		o.LinkMTU = DefaultLinkMTU
@@ -70,7 +71,7 @@ func New(cfg Config, o Options) (*Path, error) {
 	return p, p.Set(cfg)
 }
 
-// Set changes the impairments from now on. Frames already inside keep the delay they were given.
+// Set changes the impairments for the frames that come from now on. Frames already inside keep their delay.
 func (p *Path) Set(cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (p *Path) Set(cfg Config) error {
 // Counters returns the counts so far.
 func (p *Path) Counters() Counters { return p.c }
 
-// Push takes a frame that arrives now.
+// Push gives the path a frame that arrives now. The path owns the buffer from then on.
 func (p *Path) Push(b *Buf, now tick.Time) {
 	p.advance(now)
 	p.c.In++
@@ -125,11 +126,12 @@ func (p *Path) Pop(now tick.Time) *Buf {
 	return b
 }
 
-// Reply returns the next frame for the other direction: an ICMP error that this path sends as a router. It is nil when
-// there is none, and due at once.
+// Reply returns the next frame for the other direction, nil when there is none: an ICMP error that this path sends as a
+// router. The caller sends it at once and puts it back into the pool.
 func (p *Path) Reply() *Buf { return p.reply.pop() }
 
-// Deadline returns when Pop may next give a frame without a Push before it.
+// Deadline returns the earliest time at which Pop may return a frame without a further Push. It returns tick.Never if
+// no frame is inside.
 func (p *Path) Deadline() tick.Time {
 	if p.ready.n > 0 {
 		return p.now
@@ -141,7 +143,7 @@ func (p *Path) Deadline() tick.Time {
 	return d
 }
 
-// advance moves the frames that are due.
+// advance moves the frames that are due by now to their next stage.
 func (p *Path) advance(now tick.Time) {
 	p.now = max(p.now, now)
 	if p.recut.next <= p.now {
@@ -155,7 +157,7 @@ func (p *Path) advance(now tick.Time) {
 	}
 }
 
-// damage runs the stages from loss to the line.
+// damage applies loss, corruption and duplication to a frame, and passes it on to the queue.
 func (p *Path) damage(b *Buf, now tick.Time) {
 	if hit(p.lossRand, p.cfg.Loss) {
 		p.c.Lost++
@@ -175,11 +177,11 @@ func (p *Path) damage(b *Buf, now tick.Time) {
 	p.enqueue(b, now)
 }
 
-// hit decides with probability fraction; a stage that is off draws nothing.
+// hit returns true with probability fraction. With fraction 0 it draws no random number.
 func hit(r *rand.Rand, fraction float64) bool { return fraction > 0 && r.Float64() < fraction }
 
-// shuffle reorders. It holds b back until some later frames have left or ReorderHold is over, or sends b now, ahead of
-// those that are held.
+// shuffle is the reordering stage. It either holds b until some later frames have passed it or ReorderHold is over, or
+// makes b ready now, ahead of the frames that are held.
 func (p *Path) shuffle(b *Buf) {
 	if hit(p.reorderRand, p.cfg.Reorder) && len(p.reorder) < maxHeldForReorder {
 		b.ahead = 1 + p.reorderRand.IntN(p.cfg.ReorderDepth)
@@ -198,7 +200,7 @@ func (p *Path) shuffle(b *Buf) {
 	p.releaseHeld(func(b *Buf) bool { return b.ahead <= 0 })
 }
 
-// releaseHeld releases the held frames that free selects.
+// releaseHeld makes those held frames ready for which free returns true.
 func (p *Path) releaseHeld(free func(*Buf) bool) {
 	kept := p.reorder[:0]
 	for _, b := range p.reorder {

@@ -33,7 +33,8 @@ func TestCleanPath(t *testing.T) {
 	b.conserved()
 }
 
-// Each fraction is met within five standard deviations, and every frame is accounted for.
+// TestFractions checks that the number of hits of each stage is within five standard deviations of its fraction, and
+// that the counters account for every frame.
 func TestFractions(t *testing.T) {
 	const n, fraction = 20000, 0.03
 	margin := 5 * math.Sqrt(n*fraction*(1-fraction))
@@ -84,7 +85,7 @@ func TestReorderIsBounded(t *testing.T) {
 			t.Fatalf("frame %d came twice", i)
 		}
 		seen[i] = true
-		// A held frame lets depth frames pass that are not held themselves; those held beside it come out too.
+		// Up to depth frames that are not held pass a held one. Frames that are held beside it may come out first too.
 		if at-i > 4*depth {
 			t.Errorf("frame %d came at place %d", i, at)
 		}
@@ -97,7 +98,7 @@ func TestReorderIsBounded(t *testing.T) {
 	}
 }
 
-// A held frame that nobody passes goes on when its time is up.
+// TestReorderHold checks that a held frame comes out after ReorderHold even if no frame passes it.
 func TestReorderHold(t *testing.T) {
 	b := newBench(t, Config{Reorder: 1, ReorderHold: 700}, 1, 1500)
 	b.push(numbered(t, 1), 1000)
@@ -112,7 +113,7 @@ func TestReorderHold(t *testing.T) {
 	}
 }
 
-// The same seed and arrivals give the same frames; another seed gives others.
+// TestSeed checks that the same seed and arrivals give the same frames out, and that another seed gives others.
 func TestSeed(t *testing.T) {
 	run := func(seed uint64) uint64 {
 		b := newBench(t, Config{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1,
@@ -135,7 +136,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// Switching a stage on does not change what another chooses.
+// TestStagesAreIndependent checks that switching other stages on does not change which frames are lost.
 func TestStagesAreIndependent(t *testing.T) {
 	lost := func(cfg Config) (seqs []uint32) {
 		b := newBench(t, cfg, 6, 1500)
@@ -270,7 +271,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// FuzzPath pushes any frames through every stage: nothing may crash, and every frame is accounted for.
+// FuzzPath pushes arbitrary frames through every stage. Nothing may crash, and the counters must account for every
+// frame.
 func FuzzPath(f *testing.F) {
 	all := Config{Loss: 0.1, Duplicate: 0.2, Reorder: 0.2, Corrupt: 1, CorruptAbove: -1,
 		Resegment: true, Rate: 1e6, Queue: 4000, MarkAbove: 100,

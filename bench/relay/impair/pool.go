@@ -5,19 +5,19 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Buf is one frame on its way. Pool.Get passes its ownership to the caller, Path.Push to the path, Path.Pop back to the
-// caller, and Pool.Put to the pool.
+// Buf is the buffer of one frame. Pool.Get and Path.Pop give its ownership to the caller, Path.Push gives it to the
+// path, and Pool.Put to the pool.
 type Buf struct {
 	Data []byte // the frame from the Ethernet header on
 
 	view   view
-	arrive tick.Time // at Push
-	depart tick.Time // from the bottleneck
-	due    tick.Time // at the far end
-	ahead  int       // frames that still have to pass this held one
-	passed bool      // at least one did
+	arrive tick.Time // time of Push
+	depart tick.Time // when the frame leaves the bottleneck
+	due    tick.Time // when it arrives at the far end; of a frame held for reordering: when the hold ends
+	ahead  int       // number of frames that must still pass this held frame
+	passed bool      // at least one frame has passed it
 
-	payload int // re-cutting: offset of the first byte not yet sent on
+	payload int // of a segment held for re-cutting: offset of the first byte that is not in a new segment yet
 }
 
 // Pool recycles buffers for frames of a bounded size. It is not for concurrent use.
@@ -32,7 +32,7 @@ func NewPool(size int) *Pool {
 	return &Pool{size: max(size, FrameOverhead+ip.Len6+icmpHeader+maxQuote6)}
 }
 
-// Size returns the largest frame that a buffer holds.
+// Size returns the size in bytes of the largest frame that fits in a buffer.
 func (p *Pool) Size() int { return p.size }
 
 // Get returns a buffer of n bytes with unspecified contents; n is at most Size.
@@ -48,14 +48,14 @@ func (p *Pool) Get(n int) *Buf {
 	return b
 }
 
-// Put takes a buffer back.
+// Put returns a buffer to the pool. The caller must not use it afterwards.
 func (p *Pool) Put(b *Buf) {
 	if len(p.free) < maxFreeBuffers {
 		p.free = append(p.free, b)
 	}
 }
 
-// copyOf returns a copy of b, its frame and its parsed headers.
+// copyOf returns a copy of b with its frame, parsed headers and arrival time.
 func (p *Pool) copyOf(b *Buf) *Buf {
 	c := p.Get(len(b.Data))
 	copy(c.Data, b.Data)

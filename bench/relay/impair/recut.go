@@ -10,39 +10,41 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// recutter is a middlebox that takes the TCP segments of a flow apart and makes others of their bytes.
+// recutter acts as a middlebox that takes the TCP segments of a flow apart and makes new segments, called pieces, of
+// their bytes.
 //
-// It holds a run: segments of one flow that follow each other without a gap. A segment that does not continue the run,
-// as a retransmission, a pure ACK, a SYN or one with a wrong checksum, first sends the run on; so nothing overtakes
-// and every byte keeps its sequence number. A piece carries the header of the segment that its last byte came from.
+// For each flow it holds a run: segments that follow each other without a gap. When a segment arrives that does not
+// continue the run, such as a retransmission, a pure ACK, a SYN or one with a wrong checksum, the run is sent on first.
+// So no segment overtakes another, and every byte keeps its sequence number. A piece carries the header of the segment
+// that its last byte came from.
 type recutter struct {
 	p      *Path
 	rand   *rand.Rand
 	runs   map[flow]*run
-	active []*run    // the same runs in an order that a replay repeats
-	spare  []*run    // for reuse
-	next   tick.Time // no run is due before then
+	active []*run    // the same runs, oldest first: unlike that of a map, this order is the same in every replay
+	spare  []*run    // ended runs for reuse
+	next   tick.Time // no run is due before this time
 }
 
-// flow names one direction of a TCP connection; IPv4 addresses fill the first four bytes.
+// flow identifies one direction of a TCP connection.
 type flow struct {
-	addrs [32]byte
-	ports [4]byte
+	addrs [32]byte // source and destination address as in the IP header; IPv4 addresses fill the first eight bytes
+	ports [4]byte  // source and destination port
 }
 
 // run is contiguous payload of one flow.
 type run struct {
 	key       flow
-	bufs      []*Buf // Buf.payload is where the bytes begin that were not sent on
-	byteCount int
-	limit     int // segments until it is cut
+	bufs      []*Buf // Buf.payload is the offset of the first byte that was not sent on
+	byteCount int    // bytes that were not sent on
+	limit     int    // number of segments at which the run is cut
 }
 
 func (r *recutter) init(p *Path, g *rand.Rand) {
 	*r = recutter{p: p, rand: g, runs: make(map[flow]*run), next: tick.Never}
 }
 
-// add takes a TCP segment.
+// add adds a TCP segment to the run of its flow, or passes it on unchanged.
 func (r *recutter) add(b *Buf, now tick.Time) {
 	f, v := b.Data, &b.view
 	key := flowOf(f, v)
@@ -90,7 +92,8 @@ func flowOf(f []byte, v *view) (k flow) {
 	return k
 }
 
-// continues reports whether b's payload follows a's and both headers allow one segment to stand for both.
+// continues reports whether b's payload follows a's and their headers are so alike that one segment may carry bytes of
+// both.
 func continues(a, b *Buf) bool {
 	va, vb := &a.view, &b.view
 	ha, hb := a.Data[va.l4:], b.Data[vb.l4:]
@@ -102,7 +105,8 @@ func continues(a, b *Buf) bool {
 		ha[tcpOffset]&15 == hb[tcpOffset]&15 && (ha[tcpFlags]^hb[tcpFlags])&^mayDiffer == 0
 }
 
-// sameService compares DSCP, ECN, TTL and the don't-fragment bit.
+// sameService reports whether the IP headers of a and b have the same DSCP, ECN, TTL or hop limit, flow label and
+// don't-fragment bit.
 func sameService(a, b *Buf) bool {
 	ha, hb := a.Data[a.view.ip:], b.Data[b.view.ip:]
 	if a.view.v6 {
@@ -111,7 +115,7 @@ func sameService(a, b *Buf) bool {
 	return ha[1] == hb[1] && ha[6] == hb[6] && ha[8] == hb[8]
 }
 
-// startRun starts a run.
+// startRun returns a new, empty run for a flow. At maxRuns it first ends the oldest run.
 func (r *recutter) startRun(key flow, now tick.Time) *run {
 	if len(r.active) >= maxRuns {
 		r.flush(r.active[0], now)
@@ -128,13 +132,14 @@ func (r *recutter) startRun(key flow, now tick.Time) *run {
 	return x
 }
 
-// limit draws how many segments a run collects.
+// limit draws the number of segments that a run collects before it is cut.
 func (r *recutter) limit() int { return 2 + r.rand.IntN(maxRecutSegments-1) }
 
-// due returns when a run that is not empty must be sent on.
+// due returns when a run must be sent on. The run must not be empty.
 func (r *recutter) due(x *run) tick.Time { return x.bufs[0].arrive.Add(recutHold) }
 
-// cut sends most of a run on and keeps a rest to merge with the next bytes, so that old boundaries do not come back.
+// cut sends most of a run on in pieces. It keeps the last bytes, to merge them with those of later segments: otherwise
+// the run's end would be a boundary of both old and new segments.
 func (r *recutter) cut(x *run, now tick.Time) {
 	for x.byteCount > 0 && x.byteCount > r.largest(x) {
 		r.emit(x, r.size(x), now)
@@ -146,7 +151,7 @@ func (r *recutter) cut(x *run, now tick.Time) {
 	x.limit = max(r.limit(), len(x.bufs)+1)
 }
 
-// flush sends all of a run on and ends it.
+// flush sends all bytes of a run on in pieces and ends the run.
 func (r *recutter) flush(x *run, now tick.Time) {
 	for x.byteCount > 0 {
 		r.emit(x, r.size(x), now)
@@ -157,7 +162,7 @@ func (r *recutter) flush(x *run, now tick.Time) {
 	r.spare = append(r.spare, x)
 }
 
-// flushDue ends the runs that were held long enough.
+// flushDue ends the runs that are due by now.
 func (r *recutter) flushDue(now tick.Time) {
 	r.next = tick.Never
 	for i := 0; i < len(r.active); {
@@ -177,7 +182,7 @@ func (r *recutter) flushAll(now tick.Time) {
 	r.next = tick.Never
 }
 
-// largest returns the most payload that a piece of the run may carry.
+// largest returns the largest payload in bytes that a piece of the run may carry.
 func (r *recutter) largest(x *run) int {
 	mtu := r.p.linkMTU
 	if r.p.cfg.MTU > 0 {
@@ -190,7 +195,8 @@ func (r *recutter) largest(x *run) int {
 	return max(1, mtu-header)
 }
 
-// size draws the payload of the next piece: half of them full, most others anything, a few tiny.
+// size draws the length of the next piece's payload: half of the pieces are full-sized, most others have any length,
+// and one in 16 has at most 64 bytes.
 func (r *recutter) size(x *run) int {
 	most := r.largest(x)
 	n := most
@@ -203,7 +209,7 @@ func (r *recutter) size(x *run) int {
 	return min(n, x.byteCount)
 }
 
-// emit makes one segment of the run's first n bytes and sends it on.
+// emit makes one piece of the run's first n bytes and passes it to the next stage.
 func (r *recutter) emit(x *run, n int, now tick.Time) {
 	first := x.bufs[0]
 	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+wire.SeqAt:]) + uint32(
@@ -227,7 +233,8 @@ func (r *recutter) emit(x *run, n int, now tick.Time) {
 	r.p.damage(out, now)
 }
 
-// cutBytes moves the run's first bytes to dst and returns the PSH and FIN of the segments that ended in them.
+// cutBytes moves the run's first bytes to dst, until dst is full. It returns the PSH and FIN flags of the segments
+// whose last byte it moved.
 func (x *run) cutBytes(dst []byte, pool *Pool) (ends byte) {
 	x.byteCount -= len(dst)
 	for len(dst) > 0 {

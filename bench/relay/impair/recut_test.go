@@ -10,14 +10,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// event is one thing on a flow's way, in order: a byte at a sequence number, or a segment without payload.
+// event is what a receiver sees of a flow, in order: a byte at a sequence number, or a segment without payload.
 type event struct {
 	seq   uint32
 	value byte
-	bare  bool
+	bare  bool // a segment without payload
 }
 
-// events lists what a segment brings.
+// events returns the events of one segment.
 func events(seq uint32, payload []byte) (es []event) {
 	if len(payload) == 0 {
 		return []event{{seq: seq, bare: true}}
@@ -33,7 +33,7 @@ type flowID struct {
 	port uint16
 }
 
-// sender makes random segments of one flow: new data, repeats, gaps, pure ACKs.
+// sender makes random segments of one flow: new data, retransmissions, data after a gap, and pure ACKs.
 type sender struct {
 	id   flowID
 	vlan uint16
@@ -54,7 +54,7 @@ func (s *sender) next(r *rand.Rand, most int) segment {
 		s.ack += uint32(r.IntN(1000))
 		g.psh, g.ack = false, s.ack
 		return g
-	case d == 1 && s.nxt-s.una < 1<<20: // sent again from anywhere
+	case d == 1 && s.nxt-s.una < 1<<20: // a retransmission from any earlier byte on
 		g.seq = s.nxt - uint32(r.IntN(int(s.nxt-s.una)+1))
 	case d == 2: // a gap: an earlier segment was lost before the middlebox
 		g.seq += uint32(1 + r.IntN(3000))
@@ -69,7 +69,7 @@ func (s *sender) next(r *rand.Rand, most int) segment {
 	return g
 }
 
-// byteAt is the stream's byte at a sequence number.
+// byteAt returns the byte that every test stream has at a sequence number.
 func byteAt(seq uint32) byte { return byte(seq ^ seq>>8 ^ seq>>16*31) }
 
 func TestRecutKeepsStream(t *testing.T) {
@@ -152,7 +152,7 @@ func recutRound(t *testing.T, seed uint64) {
 	}
 }
 
-// anyPush reports whether a segment with PSH ended inside the piece.
+// anyPush reports whether one of ends, the ends of segments with PSH, is in the piece of n bytes at seq.
 func anyPush(ends map[uint32]bool, seq uint32, n int) bool {
 	for i := 1; i <= n; i++ {
 		if ends[seq+uint32(i)] {
@@ -162,8 +162,8 @@ func anyPush(ends map[uint32]bool, seq uint32, n int) bool {
 	return false
 }
 
-// TestRecutMovesBoundaries checks both directions of a moved boundary: pieces that end inside an original segment, and
-// pieces that hold bytes of two.
+// TestRecutMovesBoundaries checks that many pieces end inside an original segment, and that many hold bytes of two
+// original segments.
 func TestRecutMovesBoundaries(t *testing.T) {
 	b := newBench(t, Config{Resegment: true}, 1, 1500)
 	const each, count = 1000, 200
@@ -192,9 +192,9 @@ func TestRecutEndsAndPasses(t *testing.T) {
 	data := []byte("0123456789")
 	for _, c := range []struct {
 		name string
-		last segment // after ten bytes at sequence number 100
-		bad  bool    // checksum of last
-		want []event
+		last segment // follows a segment of ten bytes at sequence number 100
+		bad  bool    // last has a wrong checksum
+		want []event // events of last; nil: those of its ten bytes
 	}{
 		{"FIN closes at once", segment{seq: 110, fin: true, payload: data}, false, nil},
 		{"SYN passes behind", segment{seq: 500, syn: true}, false, []event{{seq: 500, bare: true}}},
@@ -245,7 +245,8 @@ func TestRecutEndsAndPasses(t *testing.T) {
 	}
 }
 
-// TestRecutKeepsApart: segments whose headers differ are not merged.
+// TestRecutKeepsApart checks that segments are not merged if their headers differ or if the second does not follow the
+// first.
 func TestRecutKeepsApart(t *testing.T) {
 	data := make([]byte, 100)
 	for _, c := range []struct {
