@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// panicless ends the calling goroutine without a panic, as t.Fatal does.
+// panicless ends the calling goroutine by runtime.Goexit, as t.Fatal does.
 func panicless() { runtime.Goexit() }
 
-// copyExecutable puts the test binary where an unprivileged user may run it.
+// copyExecutable copies the test binary exe to a folder where an unprivileged user may run it, and returns its path.
 func copyExecutable(t *testing.T, exe string) string {
 	t.Helper()
 	b, err := os.ReadFile(exe)
@@ -34,7 +34,7 @@ func copyExecutable(t *testing.T, exe string) string {
 	return bin
 }
 
-// asNobody makes cmd run without privileges.
+// asNobody makes cmd run as user and group 65534, without privileges.
 func asNobody(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }

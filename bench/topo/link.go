@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeVeth makes a pair with one end in each namespace and switches both on.
+// makeVeth makes a veth pair with one end in each namespace and switches both ends on.
 func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) (la, lb Link,
 	err error) {
 	if err := addVeth(o, a, nameA, b, nameB); err != nil {
@@ -23,7 +23,7 @@ func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string
 	return la, lb, err
 }
 
-// addVeth makes a pair with one end in each namespace.
+// addVeth makes a veth pair with one end in each namespace. Both ends are down.
 func addVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = nameA
@@ -39,7 +39,7 @@ func addVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string)
 	return nil
 }
 
-// AddVeth gives the host one more interface with an address of its own: a pair with both ends in n.
+// AddVeth adds a veth pair with both ends, name and peer, to the namespace, and gives name the address addr.
 func (n *Namespace) AddVeth(name, peer string, addr netip.Addr) error {
 	if _, _, err := makeVeth(&Options{MTU: 1500, Queues: 1}, n, name, n, peer); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (n *Namespace) AddVeth(name, peer string, addr netip.Addr) error {
 	return nil
 }
 
-// up silences IPv6's own traffic on the link, then switches it on.
+// up applies quietIPv6 to the link and then switches the link on.
 func (n *Namespace) up(name string) (Link, error) {
 	err := n.Do(func() error { return quietIPv6(name) })
 	if err != nil {
@@ -71,8 +71,8 @@ func (n *Namespace) up(name string) (Link, error) {
 	return Link{Name: name, Index: at.Index, MAC: at.HardwareAddr, MTU: at.MTU}, nil
 }
 
-// quietIPv6 switches off duplicate address detection, which would keep addresses unusable for a second, and router
-// discovery.
+// quietIPv6 switches off duplicate address detection and router discovery on the link. Duplicate address detection
+// would make addresses unusable for a second.
 func quietIPv6(link string) error {
 	settings := "ipv6/conf/" + link + "/"
 	return errors.Join(
@@ -82,7 +82,7 @@ func quietIPv6(link string) error {
 		writeSysctl(settings+"accept_ra", "0"))
 }
 
-// silence keeps the kernel of a middle namespace from taking part in the traffic.
+// silence keeps the kernel from answering or forwarding packets in the calling thread's namespace, that of a relay.
 func silence() error {
 	return errors.Join(
 		writeSysctl("ipv6/conf/all/disable_ipv6", "1"),

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// NewMiddle makes the namespace of a relay alone, for hosts that are elsewhere: in virtual machines.
-// makeLinks runs in it and makes the links named toA and toB, which then get the MTU. Close it.
+// NewMiddle makes only the namespace of a relay, for hosts that are virtual machines. makeLinks runs in the namespace
+// and makes the links named toA and toB. NewMiddle then sets their MTU. The caller closes the Middle.
 func NewMiddle(mtu int, toA, toB string, makeLinks func() error) (m *Middle, err error) {
 	n, err := NewNamespace()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPrivileges is returned by New when the caller may not make network namespaces.
+// ErrPrivileges is wrapped by the errors of New and NewNamespace if the caller may not make network namespaces.
 var ErrPrivileges = errors.New("creating network namespaces needs CAP_SYS_ADMIN and " +
 	"CAP_NET_ADMIN: run as root or through sudo")
 
@@ -24,8 +24,8 @@ type Namespace struct {
 	nl *netlink.Handle
 }
 
-// NewNamespace makes a namespace with its loopback up. It has no name: the kernel removes it with its last user.
-// Close it.
+// NewNamespace makes a network namespace whose loopback interface is up. The namespace has no name: the kernel removes
+// it when its last user ends. The caller closes it.
 func NewNamespace() (*Namespace, error) {
 	n := &Namespace{ns: netns.None()}
 	err := onOwnThread(func() (err error) {
@@ -48,13 +48,14 @@ func NewNamespace() (*Namespace, error) {
 	return n, nil
 }
 
-// Fd returns the namespace's file descriptor, valid until the topology is closed.
+// Fd returns the namespace's file descriptor, valid until the namespace or its topology is closed.
 func (n *Namespace) Fd() int { return int(n.ns) }
 
-// Netlink returns a route-netlink handle inside the namespace, valid until the topology is closed.
+// Netlink returns a route-netlink handle of the namespace, valid until the namespace or its topology is closed.
 func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
 
-// Dial connects a TCP socket of the namespace's kernel; local is ignored. It has the type of a field of sockets.Config.
+// Dial connects a kernel TCP socket in the namespace to remote. It ignores the local address, a parameter that it has
+// because sockets.Config.Dial is of this type.
 func (n *Namespace) Dial(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
 	err = n.Do(func() error {
 		c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
@@ -63,20 +64,20 @@ func (n *Namespace) Dial(ctx context.Context, _, remote netip.AddrPort) (c net.C
 	return c, err
 }
 
-// Listen opens a TCP listener of the namespace's kernel.
+// Listen opens a kernel TCP listener in the namespace.
 func (n *Namespace) Listen(at netip.AddrPort) (l net.Listener, err error) {
 	err = n.Do(func() error {
 		var c net.ListenConfig
-		c.SetMultipathTCP(false) // such a socket lacks options
+		c.SetMultipathTCP(false) // an MPTCP socket lacks socket options
 		l, err = c.Listen(context.Background(), "tcp", at.String())
 		return err
 	})
 	return l, err
 }
 
-// Do runs f in the namespace, on an OS thread of its own, and returns f's error. Sockets that f makes stay in the
-// namespace wherever they are used later; goroutines that f starts do not run in it. When the thread cannot return
-// to the namespace it came from, it ends instead of going back to the runtime's pool.
+// Do runs f in the namespace, on a locked OS thread, and returns f's error. Sockets that f makes stay in the namespace
+// wherever they are used later. Goroutines that f starts do not run in the namespace. If the thread cannot return to
+// its own namespace afterwards, it ends instead of returning to the runtime's pool.
 func (n *Namespace) Do(f func() error) error {
 	return onOwnThread(func() error {
 		if err := netns.Set(n.ns); err != nil {
@@ -86,7 +87,7 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// onOwnThread runs f on a locked thread and puts that thread back into the namespace it came from.
+// onOwnThread runs f on a locked thread, and afterwards sets the thread's network namespace back to what it was before.
 func onOwnThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -109,7 +110,7 @@ func onOwnThread(f func() error) error {
 	return <-result
 }
 
-// writeSysctl writes a file below /proc/sys/net of the namespace, which must be the calling thread's.
+// writeSysctl writes value to a file below /proc/sys/net, for the namespace of the calling thread.
 func writeSysctl(path, value string) error {
 	err := os.WriteFile("/proc/sys/net/"+path, []byte(value), 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,7 +123,7 @@ func writeSysctl(path, value string) error {
 	return err
 }
 
-// Close drops the handles; the kernel removes the namespace with its last user.
+// Close closes the handles. The kernel removes the namespace when its last user ends.
 func (n *Namespace) Close() error {
 	if n.nl != nil {
 		n.nl.Close()

@@ -13,12 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts cmd in the namespace. The kernel kills cmd when this process ends, and not before. The caller waits
-// for cmd.
+// Start starts cmd in the namespace. The kernel kills cmd when this process ends. The caller calls cmd.Wait.
 func (n *Namespace) Start(cmd *exec.Cmd) error { return startBound(n.Do, cmd, cmd.Start) }
 
-// StartOn is Start on one processor: a child inherits the mask of the thread that forks, and its threads inherit
-// its own.
+// StartOn is like Start, but pins cmd to one processor: a child process inherits the processor mask of the thread that
+// forks, and the child's threads inherit the child's mask.
 func (n *Namespace) StartOn(cpu int, cmd *exec.Cmd) error {
 	return startBound(n.Do, cmd, func() error {
 		var old, one unix.CPUSet
@@ -34,11 +33,12 @@ func (n *Namespace) StartOn(cpu int, cmd *exec.Cmd) error {
 	})
 }
 
-// Path names the namespace for other processes while this one lives: nsenter --net=PATH command.
+// Path returns a path by which other processes can enter the namespace while this process lives: nsenter --net=PATH
+// command.
 func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
 
-// Run runs a program in the namespace and returns what it printed, standard error included, and its exit code.
-// err is set only if it could not be run or did not end in time.
+// Run runs a program in the namespace. It returns its output, standard error included, and its exit code. err is not
+// nil only if the program could not be run or did not end within timeout.
 func (n *Namespace) Run(timeout time.Duration, name string, arg ...string) (out string, code int,
 	err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -64,12 +64,12 @@ func (n *Namespace) Run(timeout time.Duration, name string, arg ...string) (out 
 	return out, 0, nil
 }
 
-// StartHere is Start in this process's own namespace.
+// StartHere is like Namespace.Start, but in this process's own namespace.
 func StartHere(cmd *exec.Cmd) error { return startBound(onOwnThread, cmd, cmd.Start) }
 
-// startBound starts cmd by start on a thread that do provides, and keeps that thread until cmd has ended. The kernel
-// sends the signal of PR_SET_PDEATHSIG when the thread that forked ends, and a thread of Go's pool ends with the next
-// goroutine that locks it and does not unlock it, as the workers of an engine do.
+// startBound starts cmd by calling start on a thread that do provides, and keeps that thread until cmd has ended. cmd
+// is started with PR_SET_PDEATHSIG, and the kernel sends that signal already when the thread that forked ends. A thread
+// of Go's pool ends with any goroutine that locks it and does not unlock it, as the workers of an engine do.
 func startBound(do func(func() error) error, cmd *exec.Cmd, start func() error) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -89,7 +89,7 @@ func startBound(do func(func() error) error, cmd *exec.Cmd, start func() error) 
 	return <-started
 }
 
-// untilEnded blocks the thread until the child pid has ended. The child stays a zombie until the caller waits for it.
+// untilEnded blocks until the child pid has ended. The child stays a zombie until cmd.Wait.
 func untilEnded(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestStartedProcessOutlivesThreads has Go end its idle threads, as every engine that closes does: a process which
-// was started before goes on.
+// TestStartedProcessOutlivesThreads checks that a started process survives the end of all idle threads of Go's runtime.
+// Closing an engine ends such threads.
 func TestStartedProcessOutlivesThreads(t *testing.T) {
 	n := mustNew(t, Options{})
 	for name, start := range map[string]func(*exec.Cmd) error{
@@ -25,7 +25,7 @@ func TestStartedProcessOutlivesThreads(t *testing.T) {
 				t.Fatal(err)
 			}
 			endThreads()
-			// A dead child is a zombie until it is waited for.
+			// A child that was killed stays a zombie until Wait, so only the result of Wait shows how it ended.
 			time.Sleep(50 * time.Millisecond)
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Error(err)
@@ -43,7 +43,7 @@ func TestStartedProcessOutlivesThreads(t *testing.T) {
 	}
 }
 
-// endThreads ends more threads than Go's pool has, and with them all that were idle.
+// endThreads locks more threads than Go's runtime has idle, and lets all of them end.
 func endThreads() {
 	var ready, done sync.WaitGroup
 	end := make(chan struct{})

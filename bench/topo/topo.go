@@ -4,11 +4,11 @@
 //	direct:     A eth0 ────────────────────────────── eth0 B
 //	with relay: A eth0 ───── toA  [relay]  toB ────── eth0 B
 //
-// It speaks netlink and ioctl itself and starts no program. Namespaces are anonymous: they live as long as
-// this process holds their file descriptors, so that a killed process leaves nothing behind.
+// It uses netlink and ioctl itself and starts no program. Namespaces are anonymous: they exist as long as this process
+// holds their file descriptors, so that a killed process leaves nothing behind.
 //
-// The links keep veth's noqueue discipline on purpose: with a queueing discipline a full ring that is
-// detached wedges the veth pair for good.
+// The links keep veth's noqueue discipline on purpose: with a queueing discipline, a full ring that is detached blocks
+// the veth pair for good.
 package topo
 
 import (
@@ -25,19 +25,19 @@ const (
 	DefaultMTU = 1500
 	MinMTU     = 1280  // RFC 8200, 5: below it IPv6 does not run on a link
 	MaxMTU     = 65535 // veth's own limit
-	MaxQueues  = 64    // far above any test machine; a typing error must not create 4096 queues
+	MaxQueues  = 64    // more than any test needs; a mistyped number must not create thousands of queues
 )
 
 // Options are the settings of New. The zero value is two directly connected hosts at MTU 1500, one queue, IPv4 and
 // IPv6.
 type Options struct {
-	// Relay puts a third namespace between the hosts. Nothing forwards there until a relay runs in it.
+	// Relay puts a third namespace between the hosts. No frame passes it until a relay runs there.
 	Relay bool
-	// MTU of every interface in bytes, 0 for DefaultMTU.
+	// MTU is that of every interface, in bytes. 0 means DefaultMTU.
 	MTU int
-	// Queues is the number of receive and of transmit queues of every interface, 0 for one.
+	// Queues is the number of receive queues, and of transmit queues, of every interface. 0 means one.
 	Queues int
-	// IPv4Only and IPv6Only leave the other family's addresses out.
+	// IPv4Only gives the hosts no IPv6 addresses, IPv6Only no IPv4 addresses.
 	IPv4Only, IPv6Only bool
 	// OffloadsA and OffloadsB are applied to the hosts' interfaces.
 	OffloadsA, OffloadsB Offloads
@@ -51,21 +51,22 @@ type Link struct {
 	MTU   int
 }
 
-// Host is one of the two ends.
+// Host is one of the two hosts of a topology: a namespace with one link.
 type Host struct {
 	*Namespace
 	Link Link
-	// Addr4 and Addr6 are the addresses of Link with their prefix lengths; not valid when the family is left out.
+	// Addr4 and Addr6 are the addresses of Link with their prefix lengths. That of a family without addresses is the
+	// zero Prefix.
 	Addr4, Addr6 netip.Prefix
 }
 
-// Middle is the namespace between the hosts. Its links have no addresses and its kernel answers nothing.
+// Middle is the namespace between the hosts. Its links have no addresses, and its kernel answers no packet.
 type Middle struct {
 	*Namespace
 	ToA, ToB Link
 }
 
-// Net is a topology. Close it.
+// Net is a topology. The caller of New closes it.
 type Net struct {
 	A, B  *Host
 	Relay *Middle // nil without Options.Relay
@@ -75,7 +76,7 @@ type Net struct {
 	closed  bool
 }
 
-// The hosts' addresses are the documentation prefixes of RFC 5737 and RFC 3849.
+// The hosts' addresses are from the documentation prefixes of RFC 5737 and RFC 3849.
 var (
 	addr4A = netip.MustParsePrefix("192.0.2.1/24")
 	addr4B = netip.MustParsePrefix("192.0.2.2/24")
@@ -142,8 +143,8 @@ func (t *Net) build(o *Options) error {
 	return t.B.configure(o.OffloadsB)
 }
 
-// Reconnect recreates the deleted link of two hosts that are joined directly.
-// Each end is fully configured before it comes up, because others may wait for that.
+// Reconnect recreates the deleted veth pair of two hosts that are joined directly. Each end has its addresses before it
+// comes up, because programs may wait for it to come up.
 func (t *Net) Reconnect() error {
 	if err := addVeth(&t.options, t.A.Namespace, "eth0", t.B.Namespace, "eth0"); err != nil {
 		return err
@@ -172,7 +173,7 @@ func (t *Net) namespace() (*Namespace, error) {
 	return n, err
 }
 
-// linkHosts makes the veth pairs.
+// linkHosts joins the hosts by a veth pair, or each by a pair to the relay's namespace.
 func (t *Net) linkHosts(o *Options) (err error) {
 	if !o.Relay {
 		t.A.Link, t.B.Link, err = makeVeth(o, t.A.Namespace, "eth0", t.B.Namespace, "eth0")
@@ -194,7 +195,7 @@ func (t *Net) linkHosts(o *Options) (err error) {
 	return err
 }
 
-// Close removes the links and namespaces. Sockets still open in a namespace keep it, empty, until they are closed.
+// Close removes the links and namespaces. A namespace with open sockets stays, without links, until they are closed.
 func (t *Net) Close() error {
 	if t.closed {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// mustNew makes a topology that ends with the test.
+// mustNew returns a topology that is closed when the test ends.
 func mustNew(t *testing.T, o Options) *Net {
 	t.Helper()
 	needs.NetNS(t)
@@ -83,7 +83,8 @@ func TestDirect(t *testing.T) {
 	exchange(t, n, n.B.Addr6.Addr())
 }
 
-// exchange sends bytes from A to B over kernel TCP, at once: IPv6 addresses must not wait for duplicate detection.
+// exchange sends bytes from A to B over kernel TCP immediately. It fails if IPv6 addresses are not usable yet, as
+// during duplicate address detection.
 func exchange(t *testing.T, n *Net, to netip.Addr) {
 	t.Helper()
 	var l net.Listener
@@ -170,7 +171,7 @@ func TestDoReturnsThread(t *testing.T) {
 	if err := n.A.Do(func() error { panicless(); return nil }); err == nil {
 		t.Error("a function that ends its goroutine gave no error")
 	}
-	for range 64 { // enough to meet every thread of the pool
+	for range 64 { // enough goroutines that each thread of the runtime runs one
 		done := make(chan string)
 		go func() { done <- spaceOf(t) }()
 		if s := <-done; s != home.UniqueId() {
