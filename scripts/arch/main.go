@@ -1,10 +1,10 @@
-// Command arch runs tests on other processors, emulated by qemu-user. It writes a table of packages and processors with
-// the tests passed, skipped and failed. Run it through make arch.
+// Command arch runs tests for other processors, emulated by qemu-user. It writes a table of packages and processors
+// with the numbers of passed and skipped tests and the names of failed ones. Run it through make arch.
 //
 //	go run ./scripts/arch [-out FILE] [-exec WRAPPER] [-timeout 60m] [-again] PACKAGE...
 //
-// The output of go test is kept as JSON in build/arch; -again only rebuilds the table from it. Exit status 1: a test
-// failed.
+// The output of go test is kept as JSON in build/arch. With -again the command only rebuilds the table from it. Exit
+// status 1 means that a test failed.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"xwarp/scripts/lab/table"
 )
 
-// processors and their emulators.
+// processors are the values of GOARCH to test, each with its column in the table and its emulator.
 var processors = []struct{ name, column, emulator string }{
 	{"s390x", "s390x (big-endian)", "qemu-s390x"},
 	{"arm64", "arm64", "qemu-aarch64"},
@@ -100,7 +100,7 @@ func (o *options) testPackages(ctx context.Context) (failed int, err error) {
 	return t.Failed(), os.WriteFile(o.out, []byte(text), 0o644)
 }
 
-// test runs go test for a processor and writes its output to a file. Failed tests are not an error.
+// test runs go test for the processor arch and writes its JSON output to file. Failed tests are not an error.
 func (o *options) test(ctx context.Context, arch, emulator, file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -123,11 +123,11 @@ func (o *options) test(ctx context.Context, arch, emulator, file string) error {
 	return err
 }
 
-// counts are the test counts of one package.
+// counts are the results of the tests of one package.
 type counts struct {
 	passed, skipped int
 	failed          []string
-	outcome         string // pass, fail or skip of the package
+	outcome         string // result of the package: pass, fail or skip; empty until it is known
 }
 
 func (c *counts) cell() table.Cell {
@@ -141,7 +141,7 @@ func (c *counts) cell() table.Cell {
 	return table.CellOf(text, nil)
 }
 
-// read counts the results in the output of go test -json, and prints the output of failed tests.
+// read counts the results in file, an output of go test -json, by package. It prints the output of failed tests.
 func (o *options) read(file string) (map[string]*counts, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -184,7 +184,7 @@ func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 		}
 	}
 	for name, c := range packages {
-		if c.outcome == "skip" { // no tests
+		if c.outcome == "skip" { // the package has no tests
 			delete(packages, name)
 		} else if c.outcome == "" {
 			c.outcome, c.failed = "fail", append(c.failed, "did not finish")
@@ -193,7 +193,7 @@ func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 	return packages, nil
 }
 
-// add counts an event of a test, or of the package if test is empty.
+// add counts an event of go test -json: of a test, or of the package if test is empty.
 func (c *counts) add(action, test string) {
 	switch {
 	case strings.Contains(test, "/"): // subtests count with their test

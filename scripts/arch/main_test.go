@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What go test -json says of packages that pass, fail, do not build, end early and have no tests.
+// TestCount counts an output of go test -json with packages that pass, fail, do not build, end early and have no tests.
 func TestCount(t *testing.T) {
 	const said = `{"Action":"start","Package":"xwarp/good"}
 {"Action":"pass","Package":"xwarp/good","Test":"TestOne/sub"}
