@@ -1,6 +1,6 @@
-// Command agent is the first program of the lab's virtual machines. As process 1 it mounts the root that the
-// host shares over 9p, with an in-memory overlay, and switches to it. Its child then runs the host's commands
-// (see package proto). When the host closes the port, the machine powers off.
+// Command agent is the init program of the lab's virtual machines. As process 1 it mounts the root file system that the
+// host shares over 9p, with an in-memory overlay, and switches to it. Its child then runs the host's commands (see
+// package proto). When the host closes the virtio-serial port of these commands, the machine powers off.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childArg is the argument of the agent's child, which serves the host.
+// childArg is the argument that makes the agent run as the child that serves the host.
 const childArg = "serve"
 
 func main() {
@@ -32,7 +32,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "agent: init:", err)
 	}
 	unix.Sync()
-	time.Sleep(100 * time.Millisecond) // let the console drain
+	time.Sleep(100 * time.Millisecond) // the console still prints its last lines
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
@@ -61,7 +61,7 @@ func initSystem() error {
 	return reap(child.Process.Pid)
 }
 
-// reap collects all orphans until the process pid ends.
+// reap waits for all children and orphans until the process pid has ended. It returns an error if pid failed.
 func reap(pid int) error {
 	for {
 		var status unix.WaitStatus

@@ -41,7 +41,7 @@ func mountAll(list []mount) error {
 	return nil
 }
 
-// loadModules loads the modules that the file names, one path per line, dependencies first.
+// loadModules loads the kernel modules whose paths are in the file list, one per line, dependencies first.
 func loadModules(list string) error {
 	text, err := os.ReadFile(list)
 	if err != nil {
@@ -61,7 +61,8 @@ func loadModules(list string) error {
 	return nil
 }
 
-// enterRoot makes the host's tree, read-only with an in-memory overlay, the root of this process.
+// enterRoot mounts the tree that the host shares, read-only with an in-memory overlay, and makes it the root directory
+// of this process.
 func enterRoot() error {
 	const overlay = "lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work"
 	if err := mountAll([]mount{

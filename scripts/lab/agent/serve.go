@@ -15,13 +15,14 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// Agent executes the host's requests; package proto defines them. Each runs in its own goroutine.
+// Agent executes the host's requests, which package proto defines. Package rpc calls each in its own goroutine.
 type Agent struct {
 	mu       sync.Mutex
-	commands map[int]*command // by process group
+	commands map[int]*command // by process ID, which is also the process group
 }
 
-// command is a running command. Its output comes through one pipe until every process has closed its end.
+// command is a command that was started and whose end was not read yet. Its output comes through one pipe, which ends
+// when the command and all processes that inherited it have closed it.
 type command struct {
 	cmd *exec.Cmd
 	out *os.File
@@ -40,7 +41,7 @@ func serve() error {
 	return nil
 }
 
-// openPort finds the virtio-serial port by its name and opens it for blocking I/O.
+// openPort opens the virtio-serial port called name for blocking I/O.
 func openPort(name string) (*os.File, error) {
 	files, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
 	for _, f := range files {
@@ -58,7 +59,7 @@ func openPort(name string) (*os.File, error) {
 	return nil, fmt.Errorf("no virtio-serial port is named %s", name)
 }
 
-// Ready returns once the agent listens.
+// Ready does nothing. Its answer shows that the agent serves requests.
 func (a *Agent) Ready(int, *int) error { return nil }
 
 // Halt ends this process, and with it the machine.
@@ -67,7 +68,7 @@ func (a *Agent) Halt(int, *int) error {
 	return nil
 }
 
-// Start starts a command.
+// Start starts a command line by the shell and returns its process ID.
 func (a *Agent) Start(line string, pid *int) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -89,7 +90,7 @@ func (a *Agent) Start(line string, pid *int) error {
 	return nil
 }
 
-// Read waits for output of a command, or for its end.
+// Read waits until a command prints something or ends, and returns the output, or that it ended with its exit code.
 func (a *Agent) Read(pid int, o *proto.Output) error {
 	a.mu.Lock()
 	c := a.commands[pid]
@@ -108,7 +109,7 @@ func (a *Agent) Read(pid int, o *proto.Output) error {
 	return nil
 }
 
-// Signal sends a signal to a command and its children, unless it has ended.
+// Signal sends a signal to the process group of a command, unless the end of the command was already read.
 func (a *Agent) Signal(s proto.Signal, _ *int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
