@@ -1,5 +1,6 @@
-// Package dispatcher runs xwarpd beside Debian's XDP programs in a virtual machine: the container of make test may not
-// load programs of the type EXT, of which libxdp's dispatcher consists.
+// Package dispatcher tests xwarpd beside Debian's XDP programs, which libxdp's dispatcher joins on one interface. The
+// tests run in a virtual machine, because the container of make test may not load BPF programs of type EXT, which the
+// dispatcher needs.
 package dispatcher
 
 import (
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	patience = 3 * time.Minute // for a command: the machine is emulated
+	patience = 3 * time.Minute // time limit of a command: the emulated machine is slow
 	another  = "/usr/lib/x86_64-linux-gnu/bpf/xdpfilt_alw_udp.o"
 	config   = `[daemon]
 socket = "/run/xwarp/control.sock"
@@ -46,7 +47,7 @@ head -c 300000 /dev/urandom >/tmp/data
 `
 )
 
-// host is the machine, with xwarpd on one end of a veth pair.
+// host is the virtual machine. xwarpd uses one end of its veth pair, v0; the other end is in the namespace peer.
 type host struct {
 	t *testing.T
 	m *vm.VM
@@ -94,10 +95,10 @@ func (h *host) run(script string) string {
 	return out
 }
 
-// daemon starts xwarpd, and waits until it serves.
+// daemon starts xwarpd and waits until it serves.
 func (h *host) daemon() *vm.Process { return h.daemonBy("") }
 
-// daemonBy is daemon with a command that starts xwarpd.
+// daemonBy is like daemon, but puts command in front of the command line of xwarpd.
 func (h *host) daemonBy(command string) *vm.Process {
 	h.t.Helper()
 	p, err := h.m.Spawn("exec " + command + " " + vm.SharePath + "/xwarpd -config /tmp/xwarp.toml")
@@ -126,7 +127,8 @@ func (h *host) stop(p *vm.Process, sig syscall.Signal) {
 	}
 }
 
-// members checks the programs that xdp-loader shows on v0, in this order; none means no program.
+// members waits until xdp-loader shows exactly these programs on v0, in this order. Without arguments it waits until
+// there is no program.
 func (h *host) members(want ...string) {
 	h.t.Helper()
 	var got []string
@@ -146,7 +148,7 @@ func (h *host) members(want ...string) {
 	h.t.Fatalf("xdp-loader shows %v, want %v", got, want)
 }
 
-// filters checks that xdp-filter drops one source and that the kernel answers another.
+// filters checks that xdp-filter drops packets of 192.0.2.9 and that the kernel answers 192.0.2.2.
 func (h *host) filters() {
 	h.t.Helper()
 	h.run("ip netns exec peer ping -c 1 -W 20 -I 192.0.2.2 192.0.2.1")
@@ -162,7 +164,7 @@ func (h *host) transfers() {
 		"cmp /tmp/data /tmp/served/data")
 }
 
-// refuses checks that the kernel has the port of the export: it answers RST.
+// refuses checks that the kernel answers a SYN to the port of the export by a RST, because xwarpd does not serve it.
 func (h *host) refuses() {
 	h.t.Helper()
 	out, ok := h.try("ip netns exec peer timeout 30 bash -c '</dev/tcp/192.0.2.1/7174'")
@@ -171,7 +173,7 @@ func (h *host) refuses() {
 	}
 }
 
-// doctor checks what doctor says of the XDP program.
+// doctor checks that xwarp doctor prints want for v0.
 func (h *host) doctor(want string) {
 	h.t.Helper()
 	if out, _ := h.try("xwarp doctor --interface v0"); !strings.Contains(out, want) {
@@ -249,8 +251,8 @@ func TestBesideFilter(t *testing.T) {
 	h.run("! ls /sys/fs/bpf/ | grep xwarp")
 }
 
-// TestUnitCapabilities: the packaged unit has too few capabilities to join a dispatcher, and xwarpd says so. With the
-// override of OPERATING.md it joins.
+// TestUnitCapabilities checks that xwarpd with the capabilities of the packaged unit, which do not suffice to join a
+// dispatcher, says so. With the additional capability that OPERATING.md describes it joins.
 func TestUnitCapabilities(t *testing.T) {
 	h := start(t)
 	h.run("xdp-filter load v0 -f all -p allow")
@@ -266,8 +268,8 @@ func TestUnitCapabilities(t *testing.T) {
 	h.members("xdpfilt_alw_all")
 }
 
-// unitCapabilities returns a command that starts a program as root with the capabilities and the memory limit of the
-// packaged unit.
+// unitCapabilities returns a command prefix that runs a program as root with the capabilities and the memory limit of
+// the packaged unit.
 func unitCapabilities(t *testing.T) string {
 	unit, err := os.ReadFile("../../package/xwarpd.service")
 	if err != nil {
