@@ -13,7 +13,8 @@ import (
 
 const secondNIC = "eth1"
 
-// withBond runs f on a rig whose hosts have a bond of both cards. Afterwards the cards must have no program.
+// withBond runs f on a rig whose hosts each have a bond of their two cards. It fails if a card still has an XDP program
+// afterwards.
 func withBond(r *rig, options string, f func() (string, error)) (string, error) {
 	const create = `modprobe bonding max_bonds=0
 if ! $ip link show eth1 >/dev/null 2>&1; then
@@ -40,14 +41,14 @@ $ip link set bond0 mtu 1500 up`
 	return r.onDevice("bond0", fmt.Sprintf(create, mac, options, addr6), remove, f)
 }
 
-// The bonds of the trials.
+// Options of ip link for the bonds of the trials.
 const (
 	activeBackup = "mode active-backup miimon 50"
 	balanceXOR   = "mode balance-xor miimon 50 xmit_hash_policy layer3+4"
 	lacp         = "mode 802.3ad miimon 50 lacp_rate fast xmit_hash_policy layer3+4"
 )
 
-// bondBW compares write_bw on a bond with that on its first card.
+// bondBW returns a trial that compares the bandwidth of Writes on a bond with that on its first card alone.
 func bondBW(options string) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
 		var onCard, onBond []float64
@@ -69,31 +70,32 @@ func bondBW(options string) func(*rig, string) (string, error) {
 	}
 }
 
-// slowBond is a cable on which a copy of slowBondSize MiB takes more than ten minutes, and so outlasts all events.
-// Its queue is short, so that it is empty before a member returns.
+// slowBond is a cable so slow that a copy of slowBondSize MiB takes more than ten minutes and outlasts all events. The
+// queue of the cable is short, so that it is empty before a member returns to the bond.
 var slowBond = impair.Config{Rate: 32e4, Queue: 20 << 10}
 
 const slowBondSize = 24
 
-// bondFailovers copies over one connection while the links of a bond fail in turn.
+// bondFailovers returns a trial that copies over one connection while the links of a bond fail in turn.
 func bondFailovers(options string) func(*rig, string) (string, error) {
 	return duringBondCopy(options, (*rig).failOver)
 }
 
-// bondMembers copies over one connection while members leave the bond and come back.
+// bondMembers returns a trial that copies over one connection while members leave the bond and return.
 func bondMembers(options string) func(*rig, string) (string, error) {
 	return duringBondCopy(options, func(r *rig) error {
 		return r.cycleMembers(4, "nomaster", 2*time.Second, "master bond0", 3*time.Second)
 	})
 }
 
-// failOver makes the links of a bond fail in turn.
+// failOver takes the links of a bond down and up in turn, 20 times in all.
 func (r *rig) failOver() error {
 	const pause = 700 * time.Millisecond
 	return r.cycleMembers(20, "down", pause, "up", pause)
 }
 
-// cycleMembers takes the members of a bond away in turn and gives them back, a number of times.
+// cycleMembers takes the members of a bond away in turn, n times in all: by the ip link setting away on both hosts for
+// the time isAway, then by the setting back for the time isBack.
 func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string,
 	isBack time.Duration) error {
 	for i := range n {
@@ -110,8 +112,8 @@ func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string
 	return nil
 }
 
-// bondModes copies over one connection while the bond gets other modes, also one that xwarp does not know, for which it
-// must leave its members.
+// bondModes copies over one connection while the bond's mode changes. One of the modes is unknown to xwarp, which must
+// then stop using the members.
 func bondModes(r *rig, mode string) (string, error) {
 	return duringBondCopy(activeBackup, func(r *rig) error {
 		for _, other := range []string{"balance-xor", "balance-rr", "active-backup"} {
@@ -129,7 +131,8 @@ ip link set bond0 up'`, other)); err != nil {
 	})(r, mode)
 }
 
-// duringBondCopy runs f during one copy over a bond of slow cables, and compares the data afterwards.
+// duringBondCopy returns a trial that runs f during one copy over a bond of slow cables and compares the data
+// afterwards.
 func duringBondCopy(options string, f func(*rig) error) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
 		return withBond(r, options, func() (text string, err error) {
@@ -195,8 +198,8 @@ func bondFio(r *rig, mode string) (string, error) {
 	})
 }
 
-// outlast runs f during a copy, which must outlast f, then heals the cables and waits for the end. The result has the
-// number of resets that the hosts' kernels sent meanwhile.
+// outlast runs f during a copy, which must not end before f. It then heals the cables and waits for the end of the
+// copy. text has the number of TCP resets that the hosts' kernels tried to send meanwhile.
 func (r *rig) outlast(c *copying, f func(*rig) error) (text string, err error) {
 	before, err := r.kernelResets()
 	if err != nil {
@@ -219,7 +222,7 @@ func (r *rig) outlast(c *copying, f func(*rig) error) (text string, err error) {
 	return text, nil
 }
 
-// kernelResets returns the number of TCP resets that each host's kernel has sent.
+// kernelResets returns the kernels' counters of sent TCP resets, one for each host.
 func (r *rig) kernelResets() (n [2]int, err error) {
 	for i, h := range hosts {
 		out, err := r.Script(in(h, "nstat -asz TcpOutRsts"))
@@ -234,7 +237,8 @@ func (r *rig) kernelResets() (n [2]int, err error) {
 	return n, nil
 }
 
-// bondSpreads sends over several connections and counts the frames of each member.
+// bondSpreads returns a trial that sends over 16 connections and checks that both members of the bond carry a part of
+// the frames.
 func bondSpreads(options string) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
 		return withBond(r, options, func() (string, error) {
@@ -269,7 +273,8 @@ $ip link set vlan5 up`
 	})
 }
 
-// bondRefusals gives xwarp bonds that it cannot use, and wants a message with the next step.
+// bondRefusals gives xwarp bonds that it cannot use natively. A bond of mode balance-rr must be used in generic mode,
+// and a bond without members must be refused with a message.
 func bondRefusals(r *rig, _ string) (string, error) {
 	serve := func(ready string) (string, error) {
 		p, err := r.background(hostB, "serve /tmp --listen "+addrB+" --json"+

@@ -10,14 +10,14 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// cableMTU passes every frame that a card can send.
+// cableMTU is the MTU of a cable. It is large enough for every frame that a card can send.
 const cableMTU = 9216
 
 // cable joins two network cards: a tap for each, and a relay between them that can impair frames.
 type cable struct {
 	middle *topo.Middle
 	relay  *relay.Relay
-	taps   [2][]*os.File // until the machine has them
+	taps   [2][]*os.File // queues of the two taps, until the machine takes them over
 }
 
 func newCable(queues int) (c *cable, err error) {
@@ -44,7 +44,7 @@ func newCable(queues int) (c *cable, err error) {
 	return c, err
 }
 
-// mistreat applies the impairments of cfg to both directions.
+// mistreat sets the impairments of both directions to cfg.
 func (c *cable) mistreat(cfg impair.Config) error {
 	return errors.Join(c.relay.Set(relay.AToB, cfg), c.relay.Set(relay.BToA, cfg))
 }

@@ -8,14 +8,14 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// startDaemon starts an xwarpd that has the rig's device on a host. more are lines of the
-// interface's table, and what follows it.
+// startDaemon starts an xwarpd on a host, with the rig's device in a ring mode. more is added to its configuration,
+// after the lines of the device's [[interface]] table.
 func (r *rig) startDaemon(host, mode, more string) (*vm.Process, error) {
 	p, err := r.StartDaemon(host, r.dev, fmt.Sprintf("ring_mode = %q\n%s", mode, more))
 	return p, refusal(err)
 }
 
-// withDaemons runs f while each host has an xwarpd, which transfers go through.
+// withDaemons runs f while each host has an xwarpd. The transfers of f go through these daemons.
 func (r *rig) withDaemons(mode, more string, f func() (string, error)) (text string, err error) {
 	for _, h := range hosts {
 		d, failure := r.startDaemon(h, mode, more)
@@ -29,14 +29,15 @@ func (r *rig) withDaemons(mode, more string, f func() (string, error)) (text str
 	return f()
 }
 
-// few is fewer chunks than the cards' own rings take: the fill ring runs empty all the time.
+// few is a number of chunks smaller than the cards' own rings, so that the fill ring is empty most of the time.
 const few = 128
 
-// badDescriptor is the text of dropped for descriptors of chunks that the kernel does not own.
+// badDescriptor is the cause in the text of dropped that stands for received descriptors of chunks that the kernel does
+// not own.
 const badDescriptor = "rx bad descriptor"
 
-// throughDaemons transfers through an xwarpd on each host, with rxFrames chunks for reception, and returns their drops.
-// Zero means the engine's choice.
+// throughDaemons returns a trial that transfers through an xwarpd on each host and reports the frames that they
+// dropped. Each has rxFrames chunks for reception; zero means the engine's default.
 func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
 		chunks := fmt.Sprintf("rx_frames = %d", rxFrames)
@@ -54,7 +55,7 @@ func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 	}
 }
 
-// dropped returns the frames that the hosts' daemons dropped, by cause.
+// dropped returns as text how many frames each host's daemon dropped, by cause.
 func (r *rig) dropped() (text string, err error) {
 	for _, h := range hosts {
 		devices, err := r.Status(h)

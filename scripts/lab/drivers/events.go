@@ -11,11 +11,11 @@ import (
 	"xwarp/scripts/lab/trial"
 )
 
-// event is something that happens to the cards during a copy.
+// event is something that happens to the cards or the machine during a copy.
 type event struct {
 	what string
 	do   func(r *rig) error
-	// undo brings the machine back to what it was; after the copy.
+	// undo restores the machine's settings after the copy; nil if there is nothing to restore.
 	undo func(r *rig) error
 }
 
@@ -30,10 +30,10 @@ var events = []event{
 	{what: "machine stands still for 10 s", do: standStill},
 }
 
-// slow is a cable on which the payload takes some seconds.
+// slow are the impairments of a cable on which the payload takes some seconds.
 var slow = impair.Config{Rate: 4e6}
 
-// during triggers an event during a copy, which must still end in order, and then compares the data.
+// during returns a trial that triggers an event during a copy. The copy must still succeed, and its data is compared.
 func during(e event) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
 		defer r.heal()
@@ -62,8 +62,8 @@ func during(e event) func(*rig, string) (string, error) {
 
 var errBypassed = errors.New("frames bypass the XDP program")
 
-// bypassed returns an error if the XDP program of a host's card does not see received frames, for drivers that count
-// them.
+// bypassed returns an error if the XDP program of a host's card does not see received frames. It checks only drivers
+// that count the frames of the program.
 func (r *rig) bypassed() error {
 	if r.kind.xdpPackets == "" {
 		return nil
@@ -78,7 +78,7 @@ func (r *rig) bypassed() error {
 		before[i], err = seen(h)
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.reachable()) // both receive something
+	errs = append(errs, r.reachable()) // pings, so that both cards receive frames
 	for i, h := range hosts {
 		after, err := seen(h)
 		if err == nil && after == before[i] {
@@ -94,14 +94,14 @@ func (r *rig) after(e event) error {
 	if e.undo == nil {
 		return nil
 	}
-	e.undo(r) // what was refused cannot be undone
+	e.undo(r) // ignores errors: if the driver refused the event, it may refuse undo too
 	return r.reachable()
 }
 
-// copying is a copy that moves data, and its server.
+// copying is a copy in progress, with its server.
 type copying struct {
 	*server
-	done  chan struct{} // closed at its end, when the other fields are set
+	done  chan struct{} // closed when the copy has ended and moved and err are set
 	moved output.Moved
 	err   error
 }
@@ -111,7 +111,7 @@ func (c *copying) wait() error {
 	return c.err
 }
 
-// slowCopy impairs the cables, starts a copy to a server of its own, and returns once data moves.
+// slowCopy impairs the cables, starts a server and a copy to it, and returns when data moves.
 func (r *rig) slowCopy(mode string, damage impair.Config) (*copying, error) {
 	if err := r.mistreat(damage); err != nil {
 		return nil, err
@@ -128,10 +128,10 @@ func (r *rig) slowCopy(mode string, damage impair.Config) (*copying, error) {
 	return c, nil
 }
 
-// underWay is how many frames prove that a copy moves data.
+// underWay is the number of sent frames that prove that a copy moves data.
 const underWay = 200
 
-// begin starts a copy, and returns once data moves.
+// begin runs a copy on a goroutine and returns when data moves.
 func (c *copying) begin(r *rig, run func() (output.Moved, error)) error {
 	sent := func() uint64 { first, second := r.sentBy(); return first + second }
 	c.done = make(chan struct{})
@@ -159,7 +159,7 @@ func linkDown(host string) func(*rig) error {
 	}
 }
 
-// ethtool runs ethtool on both hosts.
+// ethtool returns an event that runs ethtool with args on the cards of both hosts.
 func ethtool(args string) func(*rig) error {
 	return func(r *rig) error {
 		return r.onBoth("ethtool " + fmt.Sprintf(args, nic))
@@ -180,7 +180,7 @@ func setMTUs(mtu int) func(*rig) error {
 	}
 }
 
-// interrupts moves the cards' interrupts to the other processor.
+// interrupts moves the cards' interrupts to the other processor and back, several times.
 func interrupts(r *rig) error {
 	return r.Do(`
 for irq in $(grep -E 'virtio|eth|igb|vmxnet3' /proc/interrupts | cut -d: -f1); do
@@ -188,11 +188,11 @@ for irq in $(grep -E 'virtio|eth|igb|vmxnet3' /proc/interrupts | cut -d: -f1); d
 done`)
 }
 
-// standStill stops the whole machine, as a suspend or a migration does: its clock jumps.
+// standStill stops the whole machine for 10 s, as a suspend or a migration does: afterwards its clock jumps.
 func standStill(r *rig) error { return r.Pause(10 * time.Second) }
 
-// rebind unbinds the receiver's card from its driver during a copy and binds it again. The copy must fail with an error
-// that says so; later commands must work.
+// rebind unbinds the receiver's card from its driver during a copy and binds it again. The copy must fail, the server
+// must report that its card is gone, and later transfers must work.
 func rebind(r *rig, mode string) (string, error) {
 	defer r.heal()
 	c, err := r.slowCopy(mode, slow)

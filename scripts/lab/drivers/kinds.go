@@ -7,24 +7,24 @@ import (
 	"xwarp/scripts/lab/table"
 )
 
-// kind is a driver, and the emulated card that it drives.
+// kind is a driver of network cards and the emulated card that it drives.
 type kind struct {
 	name   string
 	module string
-	device string // of qemu
-	queues int    // of the tap
-	// Features in the driver's source, whose absence is a failure: zero-copy at an MTU whose frames fit a chunk,
-	// native XDP.
+	device string // qemu's device, with its properties
+	queues int    // queues of the tap behind the card
+	// Features that the driver's source has: zero-copy at an MTU up to chunkMTU, and native XDP. If such a feature is
+	// not available, the trial fails.
 	zeroCopy, native bool
-	oneQueue         string // why several queues cannot be tried
-	// A known bug of the driver, the rows that fail because of it, and the error text that identifies it. Any other
-	// error in such a row is xwarp's.
+	oneQueue         string // why several queues cannot be tested; empty: they can
+	// A known bug of the driver, the rows of the table that fail because of it, and the error text that identifies it.
+	// Any other error in such a row counts as xwarp's.
 	fault                string
 	faultRows, faultSign *regexp.Regexp
-	xdpPackets           string // of ethtool -S: the frames that a program has seen; empty: it does not matter
+	xdpPackets           string // the counter of ethtool -S for frames that an XDP program has seen; empty: not checked
 }
 
-// best is the best mode that the driver offers.
+// best returns the best ring mode that the driver offers.
 func (k kind) best() string {
 	if k.zeroCopy {
 		return "zero-copy"
@@ -35,7 +35,7 @@ func (k kind) best() string {
 // errDriver is wrapped by errors that a known bug of the driver causes.
 var errDriver = table.ErrElsewhere
 
-// blame marks an error in a row as the driver's if a known bug of the driver causes it.
+// blame wraps errDriver around an error of a row if the driver's known bug causes it. Otherwise it returns err.
 func (k kind) blame(row string, err error) error {
 	if err == nil || k.faultRows == nil || !k.faultRows.MatchString(row) ||
 		!k.faultSign.MatchString(err.Error()) {
@@ -44,7 +44,8 @@ func (k kind) blame(row string, err error) error {
 	return fmt.Errorf("%w: %s: %w", errDriver, k.fault, err)
 }
 
-// virtio is virtio-net with the properties that zero-copy needs: the platform's DMA, and no feature that XDP forbids.
+// virtio is qemu's virtio-net with the properties that zero-copy needs: the DMA API of the platform, and no feature
+// with which the driver refuses XDP.
 const virtio = "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on,host_mtu=9000,csum=off,gso=off,guest_csum=off,guest_tso4=off," +
 	"guest_tso6=off,guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
 
@@ -70,5 +71,5 @@ var kinds = []kind{
 		xdpPackets: "xdp packets"},
 }
 
-// modes are the ways in which frames reach memory, each forced.
+// modes are the ring modes to test. Each is forced, so that no other one replaces it.
 var modes = []string{"copy", "zero-copy"}

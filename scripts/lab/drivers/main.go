@@ -1,10 +1,12 @@
-// Command drivers tests xwarp on the drivers of network cards that virtual machines emulate, and writes a table of
-// results by driver. Run it through make drivers, as root; scripts/lab/drivers/build.sh builds the images.
+// Command drivers tests xwarp on Linux's drivers of network cards, in virtual machines that emulate the cards. It
+// writes a table of results by driver. Run it through make drivers, as root; scripts/lab/drivers/build.sh builds the
+// images.
 //
 //	go run ./scripts/lab/drivers [-out FILE] [-only REGEXP] [-try REGEXP] [-soak 1m] BINARIES
 //
-// A cell has ok with figures, the reason of a failure, or what the driver does not offer. Figures compare modes of one
-// machine, not real cards. The log of each machine is beside the binaries. Status 1: something failed.
+// A cell of the table says "ok" with figures, the reason of a failure, or what the driver does not offer. The figures
+// compare modes on one emulated machine, not real cards. The log of each machine is in the directory BINARIES. Exit
+// status 1 means that a trial failed.
 package main
 
 import (

@@ -11,11 +11,11 @@ import (
 	"xwarp/scripts/lab/trial"
 )
 
-// pollRounds is the number of measurements with and without busy polling, which alternate.
+// pollRounds is the number of measurements with busy polling, and also of those without. They alternate.
 const pollRounds = 5
 
-// polling compares the frames for each second of processor time with and without busy polling of the cards by the
-// workers (poll_nic), and kills a daemon that polls: the card must get its settings back.
+// polling compares the frames per second of processor time with and without busy polling of the cards by the workers
+// (poll_nic). It then kills a daemon that polls: afterwards the card must have its normal settings again.
 func polling(r *rig, mode string) (text string, err error) {
 	var rates [2][]float64
 	for range pollRounds {
@@ -43,14 +43,14 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// ratio compares the medians of two lists of rates in MiB/s.
+// ratio returns as text the medians of two lists of rates in MiB/s, and their quotient.
 func ratio(of, to []float64) string {
 	x, y := median(of), median(to)
 	return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f", x, y, x/y)
 }
 
-// framesPerSecond writes from host A to B through daemons, and returns the frames that both received for each second
-// of the emulator's processor time, and the busy polling state in the status of B.
+// framesPerSecond writes from host A to B through daemons. It returns the frames that both received per second of the
+// emulator's processor time, and the state of busy polling in the status of B's daemon.
 func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state string, err error) {
 	_, err = r.withDaemons(mode, fmt.Sprintf("poll_nic = %v", poll), func() (string, error) {
 		before, err := r.ProcessorTime()
@@ -80,10 +80,11 @@ func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state strin
 	return rate, state, err
 }
 
-// deferred is the text of xwarp doctor while a worker polls.
+// deferred is the text that xwarp doctor prints about a card while a worker polls it.
 const deferred = "defers its interrupt"
 
-// killPolling kills the daemon of host B with SIGKILL while it polls. The interrupt must not stay deferred.
+// killPolling kills a daemon on host B with SIGKILL while it polls. Afterwards the card's interrupt must not stay
+// deferred.
 func (r *rig) killPolling(mode string) error {
 	d, err := r.startDaemon(hostB, mode, "poll_nic = true")
 	if err != nil {

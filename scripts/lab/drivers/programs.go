@@ -8,8 +8,8 @@ import (
 	"xwarp/scripts/lab/trial"
 )
 
-// pair runs a server on host B that ends with its client, and the client on host A, and returns what the
-// client printed.
+// pair runs a server on host B that ends when its client ends, and the client on host A. It starts the client when the
+// server has printed ready, and returns the client's output.
 func (r *rig) pair(server, ready, client string) (string, error) {
 	p, err := r.background(hostB, server, ready)
 	if err != nil {
@@ -19,7 +19,7 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 	return out, errors.Join(refusal(err), r.CheckEnd(p))
 }
 
-// sendLatency pings by Send.
+// sendLatency runs a ping-pong by Sends of 4096 bytes.
 func sendLatency(r *rig, mode string) (string, error) {
 	const count = 50
 	flags := fmt.Sprintf("bench send_lat -s 4096 -n %d --sleep", count)
@@ -28,13 +28,14 @@ func sendLatency(r *rig, mode string) (string, error) {
 	return fmt.Sprintf("%d of 4096 bytes", count), r.expect(mode, 1500, err)
 }
 
-// writeBW measures with 8 connections for 3 s.
+// writeBW measures Writes over 8 connections for 3 s.
 func writeBW(r *rig, mode string) (string, error) {
 	rate, err := r.writeBandwidth(mode, "-q 8 -D 3")
 	return fmt.Sprintf("%.0f MiB/s", rate), err
 }
 
-// writeBandwidth returns the MiB/s of Writes. how has flags: connections, and duration or number.
+// writeBandwidth returns the bandwidth of Writes in MiB/s. how has the flags for connections and for duration or
+// number.
 func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	flags := "bench write_bw -t 16 -f 1 --sleep " + how
 	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
@@ -56,7 +57,7 @@ func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	return v.Results[0].Average, nil
 }
 
-// soak repeats copies there and back over a bad cable, each time with a part of the payload of another length.
+// soak repeats copies to a server and back over a bad cable, for the time r.soak. Each copy has another length.
 func soak(r *rig, mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {

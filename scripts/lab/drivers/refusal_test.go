@@ -11,7 +11,7 @@ import (
 	"xwarp/scripts/lab/table"
 )
 
-// The engine's message about a missing mode is distinguished from every other error.
+// TestRefusal checks that refusal recognizes the engine's message about a missing ring mode, and no other error.
 func TestRefusal(t *testing.T) {
 	const refused = "xwarp serve: xdp device eth0: queue 0: ring: eth0 queue 0: operation not supported: the driver has no zero-copy mode (ring mode auto copies instead)\n"
 	err := refusal(errors.New("some line\n" + refused))
@@ -23,7 +23,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// A mode that the driver is known to have must not be refused.
+// TestExpect checks that the refusal of a mode is a failure if and only if the driver is known to have the mode.
 func TestExpect(t *testing.T) {
 	no := fmt.Errorf("%w: no zero-copy", errNotOffered)
 	for _, c := range []struct {
@@ -45,7 +45,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// A known driver bug is not xwarp's failure, but only in the rows that it explains and with its error text.
+// TestBlame checks that a known bug of a driver excuses an error, but only in the rows that it explains and with its
+// error text.
 func TestBlame(t *testing.T) {
 	k := kind{fault: "it forgets", faultRows: regexp.MustCompile("link down"),
 		faultSign: regexp.MustCompile("reset")}

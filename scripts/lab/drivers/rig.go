@@ -15,36 +15,36 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// Each host has one card, and a second one for bonds.
+// The hosts, their cards and addresses. Each host has one card for most trials, and a second one for bonds.
 const (
 	hostA, hostB = trial.HostA, trial.HostB
 	nic          = trial.NIC
 	addrB        = trial.Server
-	addr6        = "2001:db8::" // with 1 or 2 behind it
+	addr6        = "2001:db8::" // followed by 1 on host A, by 2 on host B
 	xwarp        = trial.Xwarp
 	payload      = trial.Payload
 
-	mac = "52:54:00:aa:00:0" // with 1 or 2 behind it, and of the second cards 3 or 4
+	mac = "52:54:00:aa:00:0" // followed by 1 or 2 for the first cards of A and B, by 3 or 4 for their second cards
 )
 
 var hosts = []string{hostA, hostB}
 
-// rig is a machine with cards of a kind, and the cables between them.
+// rig is a virtual machine with two hosts, which are network namespaces, and the cables between their cards.
 type rig struct {
 	*trial.Machine
 	kind  kind
 	cable *cable
 	spare *cable // between the hosts' second cards
-	dev   string // the device that transfers use: the card, or one on top of it
-	addr  string // the server's
+	dev   string // the device that transfers use: the card, or a device on top of it
+	addr  string // the server's address
 	mtu   int
 	soak  time.Duration
 	size  int // MiB of the payload
 
-	daemons bool // each host has an xwarpd, which transfers go through
+	daemons bool // each host has an xwarpd, and transfers go through it
 }
 
-// newRig boots a machine with the programs in a directory and a payload of some MiB.
+// newRig boots a machine with cards of kind k, the programs in the directory share, and a payload of mib MiB.
 func newRig(ctx context.Context, k kind, share string, mib int, log io.Writer) (r *rig,
 	err error) {
 	r = &rig{kind: k, dev: nic, addr: addrB, size: mib}
@@ -76,10 +76,10 @@ func newRig(ctx context.Context, k kind, share string, mib int, log io.Writer) (
 		err = r.plug(hosts...)
 	}
 	if err == nil {
-		err = r.onBoth("ethtool -L " + nic + " combined 1 || true") // who can have several
+		err = r.onBoth("ethtool -L " + nic + " combined 1 || true") // fails on cards with only one queue
 	}
 	if err == nil {
-		err = r.setMTU(1500) // virtio-net's device has a larger one
+		err = r.setMTU(1500) // virtio-net's default here is the device's host_mtu
 	}
 	if err == nil {
 		err = r.MakePayload(mib)
@@ -87,10 +87,11 @@ func newRig(ctx context.Context, k kind, share string, mib int, log io.Writer) (
 	return r, err
 }
 
-// deviceFile, with a host's name behind it, holds the name of the device on its bus.
+// deviceFile, followed by a host's name, is a file with the bus address of that host's first card.
 const deviceFile = "/run/card-"
 
-// plug moves the cards from the machine's own namespace to the hosts, after the driver was loaded or bound.
+// plug moves the first cards of hosts from the machine's own namespace to theirs and configures them. The driver must
+// have been loaded or bound just before.
 func (r *rig) plug(hosts ...string) error {
 	for _, h := range hosts {
 		n := "1"
@@ -124,7 +125,7 @@ func (r *rig) reachable() error {
 		addrB+` >/dev/null && exit 0; done; echo "no answer to ping"; exit 1'`))
 }
 
-// setMTU sets both cards.
+// setMTU sets the MTU of both hosts' first cards and waits until the hosts reach each other.
 func (r *rig) setMTU(mtu int) error {
 	if err := setMTUs(mtu)(r); err != nil {
 		return err
@@ -141,15 +142,15 @@ func (r *rig) onBoth(command string) error {
 // in returns a command that runs in a host's namespace.
 func in(host, command string) string { return trial.In(host, command) }
 
-// mistreat applies the impairments of cfg to both directions of the cables.
+// mistreat sets the impairments of both cables, in both directions, to cfg.
 func (r *rig) mistreat(cfg impair.Config) error {
 	return errors.Join(r.cable.mistreat(cfg), r.spare.mistreat(cfg))
 }
 
-// heal removes the impairments.
+// heal removes all impairments.
 func (r *rig) heal() error { return r.mistreat(impair.Config{}) }
 
-// sentBy returns the frames that host A has sent over its first and its second card.
+// sentBy returns how many frames of host A have passed its first and its second cable.
 func (r *rig) sentBy() (first, second uint64) {
 	return r.cable.relay.Counters(relay.AToB).Out, r.spare.relay.Counters(relay.AToB).Out
 }
@@ -167,8 +168,9 @@ func (r *rig) Close() (err error) {
 	return err
 }
 
-// steering asks the driver for n-tuple rules that steer TCP ports to one of several queues, to the second if there is
-// one. The answer of a driver without such rules is the result. The card's settings are restored.
+// steering lets xwarp doctor ask the driver for n-tuple rules that steer a TCP port to one queue: to the last of
+// shareQueues, or to queue 1 if the card cannot have that many. A driver without such rules yields errNotOffered with
+// doctor's message. Afterwards the card's settings are restored.
 func steering(r *rig, _ string) (text string, err error) {
 	queue := 1
 	if ethtool("-L %s combined "+strconv.Itoa(shareQueues))(r) == nil {

@@ -7,10 +7,11 @@ import (
 	"strconv"
 )
 
-// shareQueues and shareConns are the queues and connections of the trial of several queues.
+// shareQueues and shareConns are the numbers of queues and connections in the trial of several queues.
 const shareQueues, shareConns = 4, 64
 
-// shares spreads connections over queues and counts what each queue of the server's card received.
+// shares makes many connections and checks that at least two queues of the server's card receive a part of their
+// packets.
 func shares(r *rig, mode string) (text string, err error) {
 	if err := ethtool("-L %s combined " + strconv.Itoa(shareQueues))(r); err != nil {
 		return "", fmt.Errorf("%w: %w: %s", errNotOffered, err, r.kind.oneQueue)
@@ -24,7 +25,7 @@ func shares(r *rig, mode string) (text string, err error) {
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
-	// igb resets its counters when a socket is opened or closed: the maximum of all readings counts.
+	// igb resets its counters when a socket is opened or closed, so the maximum of all readings counts.
 	before, err := r.received(in(hostB, "ethtool -S "+nic))
 	if err != nil {
 		return "", errors.Join(err, p.Kill())
@@ -34,7 +35,7 @@ func shares(r *rig, mode string) (text string, err error) {
 		"while kill -0 $client 2>/dev/null; do " + in(hostB, "ethtool -S "+nic) +
 		">>/tmp/queues; sleep 0.3; done\nwait $client")
 	if err != nil {
-		for _, h := range hosts { // for the log
+		for _, h := range hosts { // writes counters and interrupts to the log
 			r.Script(in(h, "ethtool -S "+nic) + "\ngrep -E 'CPU|" + nic + "' /proc/interrupts")
 		}
 	}
@@ -47,13 +48,13 @@ func shares(r *rig, mode string) (text string, err error) {
 	}
 	sum, used := 0, 0
 	for q, n := range after {
-		if n >= before[q] { // otherwise they were reset
+		if n >= before[q] { // otherwise the driver has reset the counter since
 			after[q] = n - before[q]
 		}
 		sum += after[q]
 	}
 	for q := range len(after) {
-		if after[q]*20 > sum { // a twentieth of all
+		if after[q]*20 > sum { // the queue received more than a twentieth of all packets
 			used++
 		}
 		text += fmt.Sprintf(" %.0f %%", 100*float64(after[q])/float64(max(sum, 1)))
@@ -67,7 +68,8 @@ func shares(r *rig, mode string) (text string, err error) {
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.
 var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_(?:xdp_)?packets: (\d+)`)
 
-// received counts the packets of each receive queue in the output of ethtool -S, which may be repeated.
+// received runs a command that prints ethtool -S once or several times. It returns the largest count of each receive
+// queue's packets.
 func (r *rig) received(command string) (map[int]int, error) {
 	out, err := r.Script(command)
 	if err != nil {

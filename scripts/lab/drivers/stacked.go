@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// onDevice runs f on a rig whose hosts have a device of a name on top of their cards, which f uses. The scripts are for
-// one host: $host is its name, $n its number, $ip its ip command, $run runs a command in its namespace.
+// onDevice runs f on a rig whose hosts have a device called name on top of their cards; transfers of f use it. The
+// scripts create and remove run once for each host: $host is its name, $n its number from 1, $ip its ip command, and
+// $run runs a command in its namespace.
 func (r *rig) onDevice(name, create, remove string, f func() (string, error)) (text string,
 	err error) {
 	for n, h := range hosts {
@@ -24,11 +25,11 @@ func (r *rig) onDevice(name, create, remove string, f func() (string, error)) (t
 	return f()
 }
 
-// address gives the card its addresses again.
+// address is a script for one host that gives its first card its addresses again.
 const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$ip addr add " +
 	addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
 
-// bridge transfers over a bridge of the cards, in whatever mode it has.
+// bridge transfers over a bridge on each host's card, in ring mode auto.
 func bridge(r *rig, _ string) (string, error) {
 	const create = `$ip addr flush dev eth0
 $ip link add br0 type bridge
@@ -38,7 +39,7 @@ $ip addr add 192.0.2.$n/24 dev br0
 $ip link set br0 up`
 	return r.onDevice("br0", create, "$ip link set eth0 nomaster\n$ip link del br0\n"+address,
 		func() (string, error) {
-			if _, err := r.Fix("br0"); err != nil { // GRO below, above all
+			if _, err := r.Fix("br0"); err != nil { // switches off GRO of the card below, among others
 				return "", err
 			}
 			return r.transfer("auto")

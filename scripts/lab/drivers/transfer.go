@@ -12,19 +12,20 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// errNotOffered is wrapped by errors about features that the driver lacks and does not claim.
+// errNotOffered is wrapped by errors about features that the driver lacks.
 var errNotOffered = table.ErrNotOffered
 
 // server is an xwarp serve on host B.
 type server struct {
 	*vm.Process
-	how struct { // of the first line of xwarp serve --json
+	how struct { // from the first line of xwarp serve --json
 		XDPMode string `json:"xdp_mode"`
 		Copy    string
 	}
 }
 
-// startServer starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
+// startServer starts a server in a ring mode and waits until it listens. If the card's driver refuses the mode, the
+// error wraps errNotOffered.
 func (r *rig) startServer(mode string) (*server, error) {
 	if err := r.Do(trial.MakeServed); err != nil {
 		return nil, err
@@ -39,7 +40,8 @@ func (r *rig) startServer(mode string) (*server, error) {
 	return s, json.Unmarshal([]byte(line), &s.how)
 }
 
-// device returns the flags with which a command on a host uses the rig's device in a mode.
+// device returns the flags with which a command on a host uses the rig's device in a ring mode, or through the host's
+// daemon.
 func (r *rig) device(host, mode string) string {
 	if r.daemons {
 		return fmt.Sprintf(" --interface %s --transport daemon --socket %s ", r.dev,
@@ -48,13 +50,14 @@ func (r *rig) device(host, mode string) string {
 	return fmt.Sprintf(" --interface %s --ring-mode %s ", r.dev, mode)
 }
 
-// background starts a command of xwarp that prints something when it is ready.
+// background starts a subcommand of xwarp on a host and waits until it prints ready.
 func (r *rig) background(host, command, ready string) (*vm.Process, error) {
 	p, err := r.Background(in(host, xwarp+" "+command), ready)
 	return p, refusal(err)
 }
 
-// refusal distinguishes the engine's message about a mode that the driver lacks from other errors.
+// refusal wraps errNotOffered around the engine's message about a ring mode that the driver lacks. It returns any other
+// error unchanged.
 func refusal(err error) error {
 	if err == nil {
 		return nil
@@ -70,10 +73,10 @@ func refusal(err error) error {
 	return fmt.Errorf("%w: %s", errNotOffered, before)
 }
 
-// unhurried is the timeout flag for an emulation that shares its processors with other work.
+// unhurried is a flag with a long timeout, because the emulation may share its processors with other work.
 const unhurried = " --timeout 2m"
 
-// remote returns cp's argument for a file of the server.
+// remote returns the argument of xwarp cp for a file on the server.
 func (r *rig) remote(name string) string {
 	if strings.Contains(r.addr, ":") {
 		return "[" + r.addr + "]:/" + name
@@ -81,7 +84,7 @@ func (r *rig) remote(name string) string {
 	return r.addr + ":/" + name
 }
 
-// flags are those of cp.
+// flags returns the flags of xwarp cp on host A.
 func (r *rig) flags(mode string) string {
 	return " --connections 1 --json" + r.device(hostA, mode) + unhurried
 }
@@ -91,7 +94,7 @@ func (r *rig) copyTo(mode string) (output.Moved, error) {
 	return r.client(in(hostA, xwarp+" cp "+payload+" "+r.remote("file")+r.flags(mode)))
 }
 
-// copyFrom copies the file back and compares it.
+// copyFrom copies the file from the server back to host A and compares it with the payload.
 func (r *rig) copyFrom(mode string) (output.Moved, error) {
 	return r.client("rm -f /tmp/back\n" + in(hostA, xwarp+" cp "+r.remote("file")+" /tmp/back"+
 		r.flags(mode)) + "\ncmp " + payload + " /tmp/back")
@@ -105,7 +108,8 @@ func (r *rig) client(command string) (m output.Moved, err error) {
 	return m, output.JSON(out, &m)
 }
 
-// transfer copies the payload to a server and back, both ends in a mode.
+// transfer copies the payload to a new server and back, with both ends in a ring mode. It checks that the server has
+// that mode, and native XDP where the driver has it.
 func (r *rig) transfer(mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {
@@ -132,7 +136,8 @@ func (r *rig) transfer(mode string) (string, error) {
 	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, to.Rate(), from.Rate()), nil
 }
 
-// expect turns a missing feature into a failure if the driver should have it.
+// expect removes errNotOffered from an error, so that it counts as a failure, if the driver should have the mode at
+// that MTU.
 func (r *rig) expect(mode string, mtu int, err error) error {
 	if errors.Is(err, errNotOffered) && (mode == "copy" || r.kind.zeroCopy && mtu <= chunkMTU) {
 		return errors.New(err.Error())
@@ -140,5 +145,5 @@ func (r *rig) expect(mode string, mtu int, err error) error {
 	return err
 }
 
-// chunkMTU is the largest MTU in the list whose frames fit one chunk.
+// chunkMTU is the largest tested MTU whose frames fit into one chunk.
 const chunkMTU = 3000

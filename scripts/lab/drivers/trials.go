@@ -10,10 +10,10 @@ import (
 type row struct {
 	what string
 	run  func(r *rig, mode string) (string, error)
-	mode string // empty: the driver's best
+	mode string // ring mode; empty: the best that the driver offers
 }
 
-// trials are in the order in which they run: later ones leave the machine in a worse state.
+// trials returns the rows in the order in which they run. Those that may leave the machine in a bad state come last.
 func trials() []row {
 	list := []row{{what: "doctor --fix", run: doctor}}
 	inModes := func(trials ...row) {
@@ -63,7 +63,7 @@ func trials() []row {
 	return append(list, row{what: "during cp: driver unbound and bound", run: rebind})
 }
 
-// doctor runs doctor --fix on both hosts.
+// doctor runs xwarp doctor --fix on both hosts.
 func doctor(r *rig, _ string) (string, error) { return r.Fix(nic) }
 
 func atMTU(mtu int) func(*rig, string) (string, error) {
@@ -79,7 +79,7 @@ func atMTU(mtu int) func(*rig, string) (string, error) {
 // badCable loses, reorders, duplicates and corrupts frames.
 var badCable = impair.Config{Loss: 0.01, Reorder: 0.02, Duplicate: 0.01, Corrupt: 0.001}
 
-// tryBadCable transfers over badCable.
+// tryBadCable transfers at MTU 1500 over badCable.
 func tryBadCable(r *rig, mode string) (string, error) {
 	if err := r.setMTU(1500); err != nil {
 		return "", err

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// vlanAddr is the address of host B in VLAN 5. VLANs 5 and 6 of the cards are served; VLAN 7 is the kernel's.
+// vlanAddr is the address of host B in VLAN 5. xwarp uses VLANs 5 and 6 of the cards; VLAN 7 stays with the kernel.
 const vlanAddr = "198.51.100.2"
 
-// withVLANs runs f on a rig whose cards have VLAN devices. Afterwards the cards must strip tags as before.
+// withVLANs runs f on a rig whose cards have VLAN devices. It fails if the card's setting for stripping VLAN tags is
+// not the same afterwards.
 func withVLANs(r *rig, f func() (string, error)) (string, error) {
 	const create = `modprobe 8021q
 for v in 5 6 7; do
@@ -36,7 +37,8 @@ $ip addr add 198.18.0.$n/24 dev vlan7`
 	})
 }
 
-// vlanBW compares write_bw on a VLAN with that on its card: the median of three, taken in turn.
+// vlanBW compares the bandwidth of Writes on a VLAN with that on its card: the medians of three measurements, which
+// alternate.
 func vlanBW(r *rig, mode string) (string, error) {
 	return withVLANs(r, func() (string, error) {
 		var onCard, onVLAN []float64
@@ -57,8 +59,8 @@ func vlanBW(r *rig, mode string) (string, error) {
 	})
 }
 
-// vlansThroughDaemons transfers over a card and two of its VLANs, which an xwarpd on each host shares, while another
-// VLAN and ping stay with the kernel.
+// vlansThroughDaemons transfers over a card and two of its VLANs through one xwarpd on each host. Meanwhile the hosts'
+// kernels must still answer ping on the card, on one of these VLANs and on a third VLAN.
 func vlansThroughDaemons(r *rig, mode string) (string, error) {
 	table := func(name string) string {
 		return fmt.Sprintf("[[interface]]\nname = %q\nring_mode = %q\n", name, mode)
