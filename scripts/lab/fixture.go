@@ -1,8 +1,8 @@
-// Package lab holds captures of soft-iWARP talking to soft-iWARP: bytes of an independent peer, for the
-// tests of every decoder here.
+// Package lab has captures of connections between two soft-iWARP hosts. They are input from an independent
+// implementation for the tests of all decoders.
 //
-// The captures are in testdata, made by the self test of package vm (see README.md), and compiled in. Each
-// holds whole TCP connections, from SYN to FIN, without loss or reordering, markers off and CRC on.
+// The captures are in testdata and compiled in; the self test of package vm made them (see README.md). Each holds whole
+// TCP connections, from SYN to FIN, without loss or reordering, with markers off and CRC on.
 package lab
 
 import (
@@ -35,7 +35,7 @@ type Conn struct {
 type Half struct {
 	Start    uint32    // sequence number of Stream[0]
 	Stream   []byte    // all bytes in order
-	Segments []Segment // those with payload, as captured
+	Segments []Segment // the segments with payload, in the order of the capture
 }
 
 // Segment is the payload of one TCP segment: bytes [Off, Off+len(Payload)) of the stream.
@@ -48,7 +48,7 @@ type Segment struct {
 // startupHeader is the length of an MPA Request or Reply without its private data (RFC 5044, 7.1.1).
 const startupHeader = 20
 
-// Startup cuts the stream into the MPA start-up frame with its private data and the FPDUs after it.
+// Startup splits the stream into the MPA start-up frame, including its private data, and the FPDUs after it.
 func (h *Half) Startup() (frame, fpdus []byte, err error) {
 	if len(h.Stream) < startupHeader {
 		return nil, nil, fmt.Errorf("a stream of %d bytes holds no start-up frame", len(h.Stream))
@@ -61,7 +61,7 @@ func (h *Half) Startup() (frame, fpdus []byte, err error) {
 	return h.Stream[:n], h.Stream[n:], nil
 }
 
-// Read returns the connections of one of Files, in the order of their SYNs.
+// Read returns the connections of the capture testdata/NAME.pcap in Files, in the order of their SYNs.
 func Read(name string) ([]*Conn, error) {
 	data, err := Files.ReadFile("testdata/" + name + ".pcap")
 	if err != nil {
@@ -74,7 +74,7 @@ func Read(name string) ([]*Conn, error) {
 	return conns, nil
 }
 
-// Parse returns the connections of a capture in pcap format: Ethernet, no loss between the hosts and in the capture.
+// Parse returns the TCP connections of an Ethernet capture in pcap format. It fails if bytes of a stream are missing.
 func Parse(r io.Reader) ([]*Conn, error) {
 	pcap, err := pcapgo.NewReader(r)
 	if err != nil {
@@ -138,7 +138,7 @@ func (p *parser) frame(data []byte, at time.Time) error {
 	return fmt.Errorf("segment %v > %v of a connection whose SYN was not captured", from, to)
 }
 
-// add appends the segment's payload, of which the part that came before is a retransmission.
+// add appends the segment to the half. The part of its payload that the stream already has is a retransmission.
 func (h *Half) add(tcp *layers.TCP, at time.Duration) error {
 	if len(tcp.Payload) == 0 {
 		return nil

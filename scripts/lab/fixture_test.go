@@ -18,14 +18,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/fixtures.txt")
 
-// opcodes of RFC 5040, figure 4.
+// opcodes are the names of RDMAP's opcodes (RFC 5040, figure 4) by their numbers.
 var opcodes = []string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE",
 	"SendSEInv", "Terminate"}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// TestFixtures walks each stream by ULPDU length (RFC 5044, figure 3), checks every CRC, and compares the contents with
-// the list in testdata.
+// TestFixtures walks from FPDU to FPDU of each stream by the ULPDU length (RFC 5044, figure 3), checks every CRC, and
+// compares the counts with testdata/fixtures.txt.
 func TestFixtures(t *testing.T) {
 	files, err := fs.Glob(Files, "testdata/*.pcap")
 	if err != nil {
@@ -67,8 +67,8 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// inspect returns the numbers of bytes, segments and FPDUs of each opcode of a half, and of segments that do not begin
-// with an FPDU.
+// inspect returns as text the start-up flags and revision of a half and its numbers of bytes, of segments, of segments
+// that do not begin with an FPDU, and of FPDUs by opcode.
 func inspect(h *Half) (string, error) {
 	frame, rest, err := h.Startup()
 	if err != nil {
