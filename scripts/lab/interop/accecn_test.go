@@ -28,19 +28,19 @@ import (
 	"xwarp/tcp"
 )
 
-// marks selects the packets of a connection that get CE on the path, in both directions.
+// marks selects the packets of a connection that get CE or are dropped on the path, in both directions.
 type marks struct {
-	syn, synACK bool
-	again       bool // the first SYN-ACK is not marked; no answer to it arrives, so that it is sent again
-	data, acks  int  // one of this number of ECT packets with data, of pure acknowledgements; 0 = none
-	drop        int  // one of this number of packets with data is lost; 0 = none
+	syn, synACK bool // SYNs; SYN-ACKs
+	again       bool // the first SYN-ACK is not marked, and the answers to it are dropped, so that it is sent again
+	data, acks  int  // one in data ECT packets with data, and one in acks pure acknowledgements; 0: none
+	drop        int  // one in drop packets with data is dropped; 0: none
 }
 
-// ecnPacket is a received TCP segment.
+// ecnPacket is a TCP segment that the path delivered.
 type ecnPacket struct {
 	toMachine          bool
 	syn, ack, fin, rst bool
-	again              bool // begins below the end of an earlier one
+	again              bool // its data begins below the end of earlier data: a retransmission
 	len                int
 	ecn                tcp.ECN
 }
@@ -57,17 +57,17 @@ type ecnTrace struct {
 	marks   marks
 	packets []ecnPacket
 	pcap    *pcapgo.Writer
-	failed  error     // to write the capture
-	ways    [2]ecnWay // to us, to the machine
+	failed  error     // the error of writing the capture
+	ways    [2]ecnWay // the direction to xwarp, and that to the machine
 	synACKs int
-	closing bool // a FIN passed: nothing is marked any more
+	closing bool // a FIN has passed, so that packets are no longer marked
 }
 
 // ecnWay counts the packets of one direction.
 type ecnWay struct {
-	data, ect, acks int
-	end             uint32
-	begun           bool
+	data, ect, acks int    // packets with new data, those of them with ECT, and pure acknowledgements
+	end             uint32 // sequence number after the newest data
+	begun           bool   // end is valid
 }
 
 func (p *ecnPath) begin(port uint16, m marks, file io.Writer) error {
@@ -81,7 +81,7 @@ func (p *ecnPath) begin(port uint16, m marks, file io.Writer) error {
 	return nil
 }
 
-// end returns what passed.
+// end ends the record of the connection and returns the delivered packets.
 func (p *ecnPath) end() ([]ecnPacket, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func (t *ecnTrace) way(s *ecnPacket) *ecnWay {
 	return &t.ways[0]
 }
 
-// again reports whether data begin below the end of earlier data.
+// again reports whether n bytes of data at seq begin below the end of earlier data.
 func (w *ecnWay) again(seq uint32, n int) bool {
 	if n == 0 || w.begun && int32(seq-w.end) < 0 {
 		return n > 0
@@ -133,7 +133,7 @@ func (w *ecnWay) again(seq uint32, n int) bool {
 	return false
 }
 
-// nth counts a packet, and reports whether it is the nth.
+// nth increments *n and reports whether it is now a multiple of row. A row of 0 has no multiples.
 func nth(n *int, row int) bool {
 	*n++
 	return row > 0 && *n%row == 0
@@ -163,10 +163,10 @@ func (t *ecnTrace) marked(s *ecnPacket) bool {
 	case s.len > 0:
 		return s.ecn == tcp.ECT0 && nth(&w.ect, t.marks.data)
 	}
-	return nth(&w.acks, t.marks.acks) // also of xwarp, which sends them without ECT
+	return nth(&w.acks, t.marks.acks) // whether they are ECT or not: xwarp sends them without ECT
 }
 
-// ecnOf and setCE read and write the two bits of IPv4 and IPv6.
+// ecnOf returns the ECN field of an IPv4 or IPv6 frame. setCE sets it to CE.
 func ecnOf(frame []byte) tcp.ECN {
 	if frame[14]>>4 == 4 {
 		return tcp.ECN(frame[15] & 3)
@@ -190,12 +190,12 @@ func setCE(frame []byte) {
 	binary.BigEndian.PutUint16(h[10:], ^uint16(sum+sum>>16))
 }
 
-// received are the counts that one end must have once all packets of a connection have arrived.
+// received are the counts that one end must have when it has received all packets of a connection.
 type received struct {
-	ce               uint32 // packets, but for SYNs
-	synACK           uint32 // 1: a SYN-ACK with CE
-	ceBytes, e0Bytes uint32
-	again            bool // bytes arrived twice, perhaps
+	ce               uint32 // packets with CE, except SYNs and SYN-ACKs
+	synACK           uint32 // 1 if a SYN-ACK had CE, otherwise 0
+	ceBytes, e0Bytes uint32 // bytes in packets with CE, and with ECT(0)
+	again            bool   // some bytes may have arrived twice
 }
 
 func receivedBy(machine bool, packets []ecnPacket) (r received) {
@@ -219,7 +219,7 @@ func receivedBy(machine bool, packets []ecnPacket) (r received) {
 
 const ecnBytes = 200_000 // in each direction
 
-// ecnLab is a machine with Linux's accurate ECN, and a device of ours beside it.
+// ecnLab is a machine whose Linux has accurate ECN, and an xwarp device that is connected to it.
 type ecnLab struct {
 	vm   *vm.VM
 	path ecnPath
@@ -249,7 +249,8 @@ func (l *ecnLab) sysctl(t *testing.T, name string, value int) {
 	}
 }
 
-// connect makes a connection with the program in the machine.
+// connect starts the program kernelpeer in the machine and makes a connection with it. xwarp is the server if server,
+// otherwise the client.
 func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*xdp.NetConn,
 	*vm.Process, error) {
 	cfg := xdp.StreamConfig{TCP: &xdp.TCPConfig{Config: tcp.Config{ECN: tcp.ECNAccurate}}}
@@ -290,7 +291,7 @@ func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*xdp.Ne
 	return xdp.NewNetConn(s), p, nil
 }
 
-// converse sends and receives, closes, and returns the counts of both ends.
+// converse sends and receives ecnBytes, closes the connection, and returns the TCP state of both ends.
 func converse(c *xdp.NetConn, p *vm.Process) (ours verbs.TCPInfo, theirs unix.TCPInfo,
 	err error) {
 	c.SetDeadline(time.Now().Add(2 * time.Minute))
@@ -318,8 +319,8 @@ func converse(c *xdp.NetConn, p *vm.Process) (ours verbs.TCPInfo, theirs unix.TC
 	return ours, theirs, json.Unmarshal([]byte(p.Output()), &theirs)
 }
 
-// TestAccurateECN transfers over a path that sets CE. It compares the path's marks with the counts of xwarp and Linux,
-// the feedback of each on the wire, and each one's reading of the other's feedback.
+// TestAccurateECN transfers data over a path that sets CE. It compares the path's marks with the counts of xwarp and
+// Linux, with the feedback that each sends, and with what each computes from the other's feedback.
 //
 //req:rfc9768-3.2.2-2 rfc9768-3.2.2.1-1 rfc9768-3.2.2.2-1 rfc9768-3.2.2.2-5 rfc9768-3.2.2.3-1 rfc9768-3.2.2.3-2
 //req:rfc9768-3.2.3.3-3 rfc9768-3.2.3.3-8
@@ -355,7 +356,8 @@ func TestAccurateECN(t *testing.T) {
 	}
 }
 
-// run makes one connection: IPv4 with the kernel as the server, IPv6 with us as the server.
+// run makes and checks one connection: over IPv6 with xwarp as the server if server, otherwise over IPv4 with Linux as
+// the server.
 func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	port := port()
 	file := filepath.Join(t.TempDir(), "path.pcap")
@@ -391,7 +393,7 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	if ours.ECN != tcp.ECNAccurate {
 		t.Errorf("the handshake agreed on mode %d", ours.ECN)
 	}
-	// CE on packets that were not ECT: a path that changes the bits (RFC 9768, 3.2.2.3).
+	// CE on a SYN or SYN-ACK, which is not ECT, shows a path that changes the ECN field (RFC 9768, 3.2.2.3).
 	if want := m.syn && !server || m.synACK && server; ours.NoECT != want {
 		t.Errorf("xwarp sends without ECT: %t, want %t", ours.NoECT, want)
 	}
@@ -404,7 +406,7 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	equal("packets with CE that xwarp counted", uint32(ours.CEIn), us.ce)
 	equal("packets with CE that Linux counted", theirs.Received_ce, them.ce+them.synACK)
 	equal("bytes with CE that Linux counted", theirs.Received_ce_bytes, them.ceBytes)
-	// Without the option an acknowledgement of more than 7 segments reports the largest number of its 3 bits.
+	// Without the AccECN option, the 3 bits of an acknowledgement cannot report more than 7 segments.
 	if got := uint32(ours.CEBytesOut); !noOption || got < them.ceBytes {
 		equal("bytes that Linux reported to xwarp as marked", got, them.ceBytes)
 	}
@@ -429,7 +431,7 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	var xwarpACE, linuxACE string
 	for i, p := range packets {
 		switch {
-		case p.rst: // which has no field
+		case p.rst: // a RST carries no ACE field
 		case p.toMachine:
 			xwarpACE = ace[i]
 		default:
@@ -443,7 +445,7 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	}
 }
 
-// tsharkACE returns the ACE field of each packet as tshark decodes it: empty in a SYN.
+// tsharkACE returns the ACE field of each packet in file as tshark decodes it. It is empty for a SYN.
 func tsharkACE(file string) (fields []string, err error) {
 	var stderr bytes.Buffer
 	cmd := exec.Command("tshark", "-n", "-r", file, "-T", "fields", "-e", "frame.number", "-e",

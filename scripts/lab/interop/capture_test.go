@@ -19,7 +19,7 @@ import (
 	"xwarp/scripts/lab"
 )
 
-// packets is what both pcapgo readers do.
+// packets is the interface that both pcapgo readers implement, for pcap and for pcapng.
 type packets interface {
 	ReadPacketData() ([]byte, gopacket.CaptureInfo, error)
 }
@@ -70,7 +70,7 @@ func packetsIn(t *testing.T, file string) (list []gopacket.Packet) {
 	return list
 }
 
-// toPcap converts pcapng to pcap.
+// toPcap converts a pcapng file to pcap. It returns other input unchanged.
 func toPcap(b []byte) ([]byte, error) {
 	if !bytes.HasPrefix(b, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
 		return b, nil
@@ -99,15 +99,15 @@ func toPcap(b []byte) ([]byte, error) {
 	}
 }
 
-// piece is one segment that recut writes.
+// piece is one segment that recut writes: bytes [off, end) of the TCP stream of its direction.
 type piece struct {
-	at       time.Duration
-	up       bool
-	off, end int // in the TCP stream of its direction
+	at       time.Duration // time of the capture of its last byte
+	up       bool          // from client to server
+	off, end int
 }
 
-// recut writes the connections that were not rejected to a new pcap file with the same bytes at the same sequence
-// numbers, and each start-up frame and each FPDU in a segment of its own.
+// recut writes the connections that were not rejected to a new pcap file. The bytes and their sequence numbers are the
+// same, but each start-up frame and each FPDU is in a segment of its own. FPDUs that are blind are left out.
 func recut(list []*session, file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *session) write(w *pcapgo.Writer) error {
 	return nil
 }
 
-// pieces returns the segments of both directions in the order of capture.
+// pieces returns the segments of both directions that recut writes, in the order of capture.
 func (s *session) pieces() (list []piece) {
 	for i, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
 		d := &s.half[i]
@@ -165,7 +165,7 @@ func (s *session) pieces() (list []piece) {
 	return list
 }
 
-// again reports whether bytes were captured more than once.
+// again reports whether bytes of a stream were captured more than once.
 func (s *session) again() bool {
 	for _, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
 		n := 0
@@ -179,7 +179,7 @@ func (s *session) again() bool {
 	return false
 }
 
-// when returns the time at which byte off was captured first.
+// when returns the time at which the byte at offset off of the stream was captured first.
 func when(h *lab.Half, off int) time.Duration {
 	for _, s := range h.Segments {
 		if s.Off <= off && off < s.Off+len(s.Payload) {
@@ -189,7 +189,7 @@ func when(h *lab.Half, off int) time.Duration {
 	return 0
 }
 
-// segment writes one frame: the payload at off of its direction's stream, or a SYN.
+// segment writes one frame: a SYN if syn, otherwise the payload, which is at offset off of its direction's stream.
 func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payload []byte,
 	off int) error {
 	from, to := s.conn.Client, s.conn.Server
@@ -233,7 +233,7 @@ func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payl
 
 func ipOf(a netip.AddrPort) net.IP { return a.Addr().AsSlice() }
 
-// blind reports whether tshark 4.0 cannot read an FPDU even alone in a segment: one that ends where a marker
-// is due. It counts that marker, which belongs to the next FPDU, as one of this FPDU, and is lost from then
-// on.
+// blind reports whether tshark 4.0 cannot read an FPDU even if it is alone in a segment: that is so if it ends where a
+// marker is due. tshark counts that marker, which belongs to the next FPDU, as part of this one. From then on it finds
+// no FPDU.
 func blind(h *half, f fpdu) bool { return h.markers && (f.off+f.n)%markerEvery == 0 }

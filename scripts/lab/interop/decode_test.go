@@ -24,7 +24,7 @@ func fixture(t *testing.T, name string) (file string, data []byte) {
 	return file, data
 }
 
-// TestDecodeFixtures lets both decoders read captures of siw talking to siw.
+// TestDecodeFixtures lets both decoders, tshark and this package's reader, read captures of siw talking to siw.
 func TestDecodeFixtures(t *testing.T) {
 	file, _ := fixture(t, "rping-ipv4-4096")
 	if err := judge(file, "", "Write", "Read Request", "Read Response", "Send"); err != nil {
@@ -36,7 +36,7 @@ func TestDecodeFixtures(t *testing.T) {
 	}
 }
 
-// TestDecodersFindFaults changes one byte of a Write's payload: both decoders must notice.
+// TestDecodersFindFaults changes one byte of a Write's payload. Both decoders must report a wrong CRC.
 func TestDecodersFindFaults(t *testing.T) {
 	file, data := fixture(t, "rping-ipv4-64")
 	i := bytes.LastIndex(data, []byte("rdma-ping-9: "))

@@ -10,7 +10,8 @@ import (
 	"xwarp/bench/demo"
 )
 
-// TestDemoCapture lets tshark decode the file of `xwarp demo --pcap`: every FPDU, with a good CRC, nothing malformed.
+// TestDemoCapture lets tshark decode the file of `xwarp demo --pcap`. It must find every FPDU, with a good CRC, and
+// report nothing as malformed.
 //
 //req:rfc5044-4.1-1 rfc5044-4.3-2 rfc5040-6.1-1
 func TestDemoCapture(t *testing.T) {

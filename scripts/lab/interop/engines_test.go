@@ -24,12 +24,12 @@ import (
 	"xwarp/ring/pcapng"
 )
 
-// pair is two engines on AF_XDP in namespaces; the traffic of a is captured.
+// pair is two connected engines on AF_XDP, each in a namespace. The traffic of a is captured.
 type pair struct {
 	a, b *peer
-	mem  [2][]byte
-	mr   [2]verbs.MR
-	file string
+	mem  [2][]byte   // memory of a and of b
+	mr   [2]verbs.MR // mem, registered
+	file string      // the capture
 	stop func() error
 }
 
@@ -103,8 +103,8 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 	return p
 }
 
-// TestEveryOpcode lets tshark decode every message of RFC 5040 and RFC 7306 that our engine sends, with lengths
-// from 0 to above 64 KiB, with and without markers.
+// TestEveryOpcode lets tshark decode every message of RFC 5040 and RFC 7306 that the engine sends, with lengths from 0
+// to 64 KiB, with and without markers.
 //
 //req:rfc5044-4.1-2 rfc5044-4.3-1 rfc5044-4.3-3 rfc5044-4.4-5 rfc5041-4.2-1 rfc5041-4.3-1 rfc5041-5.2-4 rfc5040-4.1-1
 //req:rfc5040-4.1-3 rfc6581-9.2-4 rfc7306-4.1-1 rfc7306-5.2-1 rfc7306-6.3-1
@@ -151,7 +151,8 @@ func TestEveryOpcode(t *testing.T) {
 	}
 }
 
-// program posts every operation with many lengths, among them empty messages, one byte, and whole segments.
+// program returns work requests for every operation with many lengths, among them 0, 1 and the payload of whole
+// segments.
 func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 	lengths := []int{0, 1, 2, 3, 4, 5, 63, 64, 511, 512, 513, 1400, 1430, 1431, 2860, 40000,
 		1 << 16}
@@ -180,7 +181,7 @@ func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 		verbs.SendWR{Op: rdmap.WRCmpSwap, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
 			Data: 9, Mask: ^uint64(0), Compare: 5, CompareMask: ^uint64(0)},
 	)
-	for i := range 2 { // each takes a region of the other side with it
+	for i := range 2 { // each Send with Invalidate invalidates a region of the other side
 		mr, err := p.b.pd.RegMR(make([]byte, 64), verbs.RemoteWrite)
 		if err != nil {
 			p.b.t.Fatal(err)
@@ -191,7 +192,7 @@ func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 	return list
 }
 
-// terminated waits until the other side's Terminate has ended the connection.
+// terminated waits until the other side's Terminate has ended the connection, and checks its cause.
 func (p *pair) terminated(ctx context.Context) error {
 	select {
 	case <-p.a.qp.Done():
@@ -202,7 +203,7 @@ func (p *pair) terminated(ctx context.Context) error {
 	if err := p.a.qp.Err(); !errors.Is(err, want) {
 		return fmt.Errorf("the connection ended with %v, want %v", err, want)
 	}
-	// The FINs follow.
+	// The connection ends at the other side after the exchange of FINs.
 	select {
 	case <-p.b.qp.Done():
 		return nil

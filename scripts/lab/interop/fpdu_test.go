@@ -15,7 +15,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// Opcodes of RDMAP (RFC 5040, 4.3; RFC 7306, 10.1) by their numbers.
+// opcodes are the names of RDMAP's opcodes (RFC 5040, 4.3; RFC 7306, 10.1) by their numbers.
 var opcodes = [16]string{
 	"Write", "Read Request", "Read Response", "Send", "Send with Invalidate", "Send with SE",
 	"Send with SE and Invalidate", "Terminate",
@@ -24,18 +24,18 @@ var opcodes = [16]string{
 
 // fpdu is one FPDU in a stream.
 type fpdu struct {
-	off, n int // in the stream behind the start-up frame, with markers, also one that stands before the length
+	off, n int // place in the stream after the start-up frame, markers included, also one before the length field
 	opcode byte
 	ulpdu  []byte // without markers
 
 	padding []byte
 }
 
-const markerEvery = 512 // RFC 5044, 4.3
+const markerEvery = 512 // bytes from marker to marker (RFC 5044, 4.3)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// walk cuts a stream of FPDUs and checks the CRCs and the markers.
+// walk splits the stream b into its FPDUs. It checks markers if the stream has them, and CRCs if crc.
 func walk(b []byte, markers, crc bool) (list []fpdu, err error) {
 	for at := 0; at < len(b); {
 		f, err := one(b, at, markers, crc)
@@ -50,9 +50,9 @@ func walk(b []byte, markers, crc bool) (list []fpdu, err error) {
 
 func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 	f.off = at
-	begin, end := -1, at // of the length field; behind what was taken
-	var plain []byte
-	take := func(n int) bool { // n bytes without markers
+	begin, end := -1, at       // offset of the length field, -1 until it is known; offset after the last byte taken
+	var plain []byte           // the bytes taken, without markers
+	take := func(n int) bool { // takes n bytes, not counting markers; false if the stream ends or a marker is wrong
 		for n > 0 {
 			if markers && end%markerEvery == 0 {
 				if end+4 > len(b) {
@@ -116,16 +116,17 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 
 // half is one direction of a connection, decoded.
 type half struct {
-	flags   byte // of its start-up frame
-	rev     byte
-	private []byte
-	markers bool
+	flags   byte   // flags of the start-up frame
+	rev     byte   // revision in the start-up frame
+	private []byte // private data in the start-up frame
+	markers bool   // the FPDUs have markers
 	fpdus   []fpdu
-	stream  []byte // of the FPDUs
-	start   int    // of that in the TCP stream
+	stream  []byte // the bytes after the start-up frame
+	start   int    // offset of stream in the TCP stream
 }
 
-// session is a connection that an MPA start-up began, decoded. Its halves are those of the client and of the server.
+// session is a decoded connection that begins with an MPA start-up. half[0] is what the client sent, half[1] what the
+// server sent.
 type session struct {
 	conn *lab.Conn
 	half [2]half
@@ -138,7 +139,7 @@ const (
 	flagR = 0x20
 )
 
-// decode reads a whole connection. A rejected one has no FPDUs.
+// decode decodes a whole connection. If the server rejected it, there are no FPDUs.
 func decode(c *lab.Conn) (*session, error) {
 	s := &session{conn: c}
 	for i, h := range []*lab.Half{&c.Up, &c.Down} {
@@ -161,7 +162,7 @@ func decode(c *lab.Conn) (*session, error) {
 			return s, fmt.Errorf("stream of the %s: %w", [...]string{"client", "server"}[i], err)
 		}
 		if machine([]netip.AddrPort{c.Client, c.Server}[i].Addr()) {
-			continue // siw pads short messages with what its memory held, which nobody looks at (RFC 5044, 4)
+			continue // siw's padding may have any value: receivers ignore it (RFC 5044, 4)
 		}
 		for n, f := range h.fpdus {
 			if slices.ContainsFunc(f.padding, func(b byte) bool { return b != 0 }) {
@@ -173,7 +174,7 @@ func decode(c *lab.Conn) (*session, error) {
 	return s, nil
 }
 
-// machine reports whether a is one of the lab's machines.
+// machine reports whether a is the address of one of the lab's machines.
 func machine(a netip.Addr) bool {
 	lab4, lab6 := netip.PrefixFrom(vm.PeerAddr4, 24), netip.PrefixFrom(vm.PeerAddr6, 64)
 	return (lab4.Contains(a) || lab6.Contains(a)) && a != vm.PeerAddr4 && a != vm.PeerAddr6
@@ -181,7 +182,7 @@ func machine(a netip.Addr) bool {
 
 func (s *session) rejected() bool { return s.half[1].flags&flagR != 0 }
 
-// count returns how often each opcode occurs.
+// count returns how many FPDUs of both directions have each opcode.
 func (s *session) count() map[string]int {
 	m := map[string]int{}
 	for i := range s.half {

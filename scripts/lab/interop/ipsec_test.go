@@ -18,7 +18,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// TestXFRM runs the tests of the IPsec client on Debian's kernel, which has ESP.
+// TestXFRM runs the tests of package xfrm in a machine, because Debian's kernel there has ESP.
 func TestXFRM(t *testing.T) {
 	if !*runLab {
 		t.Skip("make lab, LAB=1 or -lab runs this")
@@ -38,8 +38,8 @@ func TestXFRM(t *testing.T) {
 	}
 }
 
-// TestRpingOverESP runs rping over soft-iWARP and the ESP of Debian's kernel against ours. No TCP is on the link, and
-// the kernel counts no errors in our packets.
+// TestRpingOverESP runs rping over soft-iWARP and the ESP of Debian's kernel against xwarp's ESP. It checks that no TCP
+// is on the link in the clear, and that the kernel counts no errors in xwarp's packets.
 func TestRpingOverESP(t *testing.T) {
 	if !*runLab {
 		t.Skip("make lab, LAB=1 or -lab runs this")
@@ -108,7 +108,7 @@ func TestRpingOverESP(t *testing.T) {
 			if err := clear.Stop(); err != nil {
 				t.Fatal(err)
 			}
-			const header = 24 // of a file without packets
+			const header = 24 // size of a pcap file without packets
 			if s, err := os.Stat(file); err != nil || s.Size() != header {
 				t.Errorf("TCP in the clear is on the link: %v", err)
 				keep(t, file)
@@ -126,7 +126,7 @@ func TestRpingOverESP(t *testing.T) {
 	}
 }
 
-// testSA returns an SA with a random key.
+// testSA returns an SA with a random key of the given number of bits.
 func testSA(mode esp.Mode, bits int, from, to netip.Addr, spi uint32) *xfrm.SA {
 	key := make([]byte, bits/8+4)
 	rand.Read(key)

@@ -25,16 +25,16 @@ import (
 var runLab = flag.Bool("lab", os.Getenv("LAB") == "1", "run the tests against Linux's soft-iWARP "+
 	"in a virtual machine (or LAB=1 in the environment)")
 
-// bench is one machine with siw, and devices of ours beside it.
+// bench is a machine and xwarp's devices in a namespace on the same network.
 type bench struct {
 	t   *testing.T
 	net *vm.Network
 	vm  *vm.VM
 
-	devices []*xdp.Device // those on AF_XDP
+	devices []*xdp.Device // xwarp's devices on AF_XDP
 }
 
-// need boots a machine, or skips.
+// need boots a machine with soft-iWARP, or skips the test if it should not run.
 func need(t *testing.T, siw vm.Siw) *bench {
 	t.Helper()
 	if !*runLab {
@@ -44,7 +44,7 @@ func need(t *testing.T, siw vm.Siw) *bench {
 	return boot(t, vm.Options{Siw: siw})
 }
 
-// boot starts a machine on a network of its own, if o has none.
+// boot starts a machine. If o has no network, the machine gets a new one.
 func boot(t *testing.T, o vm.Options) *bench {
 	t.Helper()
 	if o.Network == nil {
@@ -68,7 +68,7 @@ func network(t *testing.T, mtu int) *vm.Network {
 	return n
 }
 
-// start starts a machine that ends with the test. A failure has the end of its console.
+// start starts a machine that ends with the test. If the test fails, it logs the last lines of the machine's console.
 func start(t *testing.T, o vm.Options) *vm.VM {
 	t.Helper()
 	m, err := vm.Start(t.Context(), o)
@@ -86,7 +86,7 @@ func start(t *testing.T, o vm.Options) *vm.VM {
 	return m
 }
 
-// compile runs go with args, for programs that run in machines.
+// compile runs the go command with args and without cgo, to build programs that run in machines.
 func compile(t *testing.T, args ...string) {
 	t.Helper()
 	c := exec.Command("go", args...)
@@ -96,7 +96,7 @@ func compile(t *testing.T, args ...string) {
 	}
 }
 
-// xdpDevice opens a device on AF_XDP in the namespace beside the machine.
+// xdpDevice opens a device on AF_XDP in the peer namespace of the machine's network.
 func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 	t.Helper()
 	err := b.net.Peer.Do(func() (err error) {
@@ -112,7 +112,7 @@ func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 	return d
 }
 
-// device opens a device in the namespace beside the machine.
+// device opens a device over the given transport in the peer namespace of the machine's network.
 func (b *bench) device(t *testing.T, transport string) *sockets.Device {
 	t.Helper()
 	if transport == "xdp" {
@@ -130,7 +130,7 @@ func (b *bench) device(t *testing.T, transport string) *sockets.Device {
 	return d
 }
 
-// explain logs the state of everything between the machine and our connections.
+// explain logs the state of the machine's network and the counters of xwarp's devices.
 func (b *bench) explain(t *testing.T) {
 	t.Helper()
 	t.Log(b.vm.NetworkState())
@@ -142,10 +142,11 @@ func (b *bench) explain(t *testing.T) {
 
 var nextPort atomic.Uint32
 
-// port returns a port that no other test uses: remains of a connection cannot disturb the next.
+// port returns a port that no other test uses, so that remains of earlier connections cannot disturb the test.
 func port() uint16 { return uint16(17000 + nextPort.Add(1)) }
 
-// captured runs f while tcpdump captures the machine's link on port, and lets both decoders judge the capture.
+// captured runs f while tcpdump captures the traffic of port on the machine's link. Both decoders then check the
+// capture, in which exactly the given opcodes must occur. It returns the decoded connections.
 func (b *bench) captured(t *testing.T, port uint16, f func() error, opcodes ...string) []*session {
 	t.Helper()
 	dir := t.TempDir()
@@ -171,7 +172,7 @@ func (b *bench) captured(t *testing.T, port uint16, f func() error, opcodes ...s
 	return list
 }
 
-// keep saves the capture of a failure.
+// keep moves the capture of a failed test to the directory for temporary files.
 func keep(t *testing.T, file string) {
 	to := filepath.Join(os.TempDir(), "interop-"+
 		strings.NewReplacer("/", "_", " ", "_").Replace(t.Name())+".pcap")
@@ -180,10 +181,10 @@ func keep(t *testing.T, file string) {
 	}
 }
 
-// ping is one run of rping against ours.
+// ping is one run of unmodified rping in the machine against package rping over xwarp.
 type ping struct {
-	transport   string
-	ours        string // "client" or "server"
+	transport   string // transport of xwarp's device
+	ours        string // the side of xwarp: "client" or "server"
 	v6, noCRC   bool
 	size, count int
 }
@@ -235,7 +236,8 @@ func (p ping) run(b *bench, d verbs.Device, port uint16) (res rping.Result, err 
 	return res, pingEnded(c.Wait(time.Minute))(c.Output())
 }
 
-// ended makes an error of an exit code.
+// ended returns a function that makes an error of a program's output unless its exit code is 0 and the output reports
+// no mismatch.
 func ended(code int, err error) func(output string) error {
 	return func(output string) error {
 		if err == nil && code == 0 && !strings.Contains(output, "mismatch") {
@@ -245,12 +247,13 @@ func ended(code int, err error) func(output string) error {
 	}
 }
 
-// pingEnded is ended for rping. The capture shows whether its work was done.
+// pingEnded is ended for rping, some of whose failing exit codes vm.PingCode excuses. The capture shows whether rping
+// did its work.
 func pingEnded(code int, err error) func(output string) error {
 	return func(output string) error { return ended(vm.PingCode(code, output), err)(output) }
 }
 
-// TestRping runs unmodified rping against ours.
+// TestRping runs unmodified rping in the machine against package rping over xwarp, as client and as server.
 //
 //req:rfc5044-4.4-3
 func TestRping(t *testing.T) {

@@ -13,18 +13,19 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// peer is a queue pair of ours that acts as an rdma-core program.
+// peer is a queue pair of xwarp that plays one side of an rdma-core program.
 type peer struct {
 	t    *testing.T
 	dev  verbs.Device
 	pd   verbs.PD
 	cq   verbs.CQ
 	qp   verbs.QP
-	busy int // Sends and Writes not completed yet
-	// received is called with each receive.
+	busy int // posted send work requests that are not complete yet
+	// received is called with the completion of each successful receive.
 	received func(verbs.Completion)
-	flushed  bool
-	// closing, when set, reports whether the peer has announced its close: undelivered messages are then no error.
+	flushed  bool // a receive was flushed, so the connection has ended
+	// closing, when set, reports whether the other side has announced its close. Work requests that then fail are not
+	// an error.
 	closing func() bool
 }
 
@@ -55,7 +56,8 @@ func (p *peer) register(mem []byte, access ddp.Access) verbs.MR {
 	return mr
 }
 
-// serve accepts one connection at addr, and calls started once it listens. It returns the client's private data.
+// serve accepts one connection at the address at and answers with private. It calls started when it listens, and
+// returns the client's private data.
 func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) (
 	[]byte, error) {
 	l, err := p.dev.Listen(at, verbs.ListenConfig{})
@@ -82,7 +84,7 @@ func (p *peer) post(wr verbs.SendWR) error {
 	return err
 }
 
-// until polls completions until done.
+// until handles completions until done returns true. It fails if the connection ends earlier.
 func (p *peer) until(ctx context.Context, done func() bool) error {
 	var c [16]verbs.Completion
 	for !done() {
@@ -111,7 +113,7 @@ func (p *peer) until(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// gone waits until the connection is closed, gracefully.
+// gone waits until the connection is closed. It returns an error if it was not closed gracefully.
 func (p *peer) gone(ctx context.Context) error {
 	if err := p.until(ctx, func() bool { return p.flushed }); err != nil {
 		return err
@@ -119,7 +121,7 @@ func (p *peer) gone(ctx context.Context) error {
 	return p.qp.Err()
 }
 
-// disconnect closes it.
+// disconnect closes the connection and waits until it is closed.
 func (p *peer) disconnect(ctx context.Context) error {
 	if err := p.qp.Disconnect(); err != nil {
 		return err

@@ -20,7 +20,8 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// xwarpd starts a daemon beside the machine, with these keys for its interface, and returns a program's device.
+// xwarpd starts a daemon on the machine's network, with keys as further configuration of its interface. It returns the
+// daemon, and a device that a program has opened on it.
 func (b *bench) xwarpd(t *testing.T, keys string) (d *daemon.Daemon, dev verbs.Device) {
 	t.Helper()
 	d, socket := b.daemon(t, keys)
@@ -32,7 +33,7 @@ func (b *bench) xwarpd(t *testing.T, keys string) (d *daemon.Daemon, dev verbs.D
 	return d, c
 }
 
-// daemon is xwarpd for programs that find the socket themselves.
+// daemon is like xwarpd, but returns the path of the daemon's socket instead of a device.
 func (b *bench) daemon(t *testing.T, keys string) (d *daemon.Daemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +59,7 @@ func (b *bench) daemon(t *testing.T, keys string) (d *daemon.Daemon, socket stri
 	return d, socket
 }
 
-// run runs a command in the machine that must succeed.
+// run runs a command in the machine. The test fails if the command does.
 func (b *bench) run(t *testing.T, command string) {
 	t.Helper()
 	if out, code, err := b.vm.Run(command, time.Minute); err != nil || code != 0 {
@@ -72,7 +73,8 @@ type mapping struct {
 	portmapper.Message
 }
 
-// mappings returns the port mapper messages during f and the seconds after it: iwpmd repeats unacknowledged answers.
+// mappings runs f and returns the port mapper messages on the link during f and for three seconds afterwards, in which
+// iwpmd may repeat unacknowledged answers.
 func (b *bench) mappings(t *testing.T, f func() error) (list []mapping) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "link.pcap")
@@ -96,8 +98,8 @@ func (b *bench) mappings(t *testing.T, f func() error) (list []mapping) {
 	return list
 }
 
-// exchanged checks that messages are a Request of active, its answer, and an Ack if one is expected. On a slow machine
-// any of them may be repeated.
+// exchanged checks that the messages in list have the given types, in order: a Request of active, the answer of
+// passive, and an Ack if types has one. On a slow machine any of them may be repeated.
 func exchanged(list []mapping, active, passive netip.Addr, port uint16,
 	types ...portmapper.Type) error {
 	var seen strings.Builder
@@ -122,11 +124,12 @@ func exchanged(list []mapping, active, passive netip.Addr, port uint16,
 	return nil
 }
 
-// TestPortMapper lets Debian's iwpmd, beside siw, ask xwarpd for listeners and answer its requests.
+// TestPortMapper tests xwarpd's port mapper against Debian's iwpmd, which runs beside siw: each asks the other for
+// listeners and answers.
 func TestPortMapper(t *testing.T) {
 	b := need(t, vm.Siw{})
 	b.run(t, "iwpmd")
-	// NETLINK_RDMA is 20: the kernel asks iwpmd by it
+	// Wait until iwpmd has its UDP port and a netlink socket of NETLINK_RDMA (20), by which the kernel asks it.
 	b.run(t, `until ss -Huln | grep -q :3935 && awk '$2 == 20 && $3 > 0 {n++} END {exit !n}' `+
 		`/proc/net/netlink; do sleep .2; done`)
 	d, dev := b.xwarpd(t, "port_mapper = \"ask\"\n")
@@ -178,11 +181,11 @@ func TestPortMapper(t *testing.T) {
 				}
 			})
 		}
-		// Without a listener both sides try the port itself, and are refused.
+		// Without a listener the port mapper rejects, and both sides then try the port itself, which is refused.
 		t.Run(fmt.Sprintf("nobody listens, %v", ours), func(t *testing.T) {
 			at := port()
 			list := b.mappings(t, func() error {
-				// rping says why it cannot connect, and hangs
+				// rping prints that it was refused, but does not exit.
 				out, _, err := b.vm.Run(fmt.Sprintf("timeout 20 rping -c -C 1 -p %d -a %v", at,
 					ours), time.Minute)
 				if !strings.Contains(out, "refused") {

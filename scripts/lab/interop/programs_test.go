@@ -18,7 +18,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// verbsHost runs libibverbs programs on the host: a daemon beside the machine, and xwarp run.
+// verbsHost runs libibverbs programs on this host by xwarp run. Their daemon is on the machine's network.
 type verbsHost struct {
 	net    *vm.Network
 	daemon *daemon.Daemon
@@ -43,7 +43,7 @@ func newVerbsHost(t *testing.T, b *bench) *verbsHost {
 	return h
 }
 
-// process is a program on either end.
+// process is a running program on either side: in the machine or on this host.
 type process interface {
 	Wait(time.Duration) (code int, err error)
 	Kill() error
@@ -54,7 +54,7 @@ type process interface {
 type hostProcess struct {
 	cmd  *exec.Cmd
 	done chan struct{}
-	mu   sync.Mutex // of out
+	mu   sync.Mutex // guards out
 	out  bytes.Buffer
 }
 
@@ -102,7 +102,7 @@ func (p *hostProcess) Kill() error {
 	return nil
 }
 
-// listens waits until a program of the host's listens on port.
+// listens waits until a program of this host listens on port.
 func (h *verbsHost) listens(port uint16) error {
 	for stop := time.Now().Add(time.Minute); time.Now().Before(stop); time.Sleep(
 		5 * time.Millisecond) {
@@ -114,17 +114,17 @@ func (h *verbsHost) listens(port uint16) error {
 	return fmt.Errorf("no program listens on port %d", port)
 }
 
-// exchange is a server and a client of one program. PORT and PEER in their command lines are replaced.
+// exchange is a run of one program as server and as client. PORT and PEER in their command lines are replaced.
 type exchange struct {
 	name, server, client   string
-	wantServer, wantClient string // regular expressions of what they must print
+	wantServer, wantClient string // regular expressions that their output must match
 	v6                     bool
-	twice                  bool // they connect twice, and have no word between them for when
+	twice                  bool // the client connects a second time, without knowing whether the server listens again
 	opcodes                []string
 	link                   func(*session) error // checks the last connection on the link; may be nil
 }
 
-const programLimit = 5 * time.Minute // the machine is emulated
+const programLimit = 5 * time.Minute // time limit of a program: the emulated machine is slow
 
 func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err error) {
 	peer := b.vm.Addr4
@@ -170,9 +170,9 @@ func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err er
 	return printed("server", s, x.wantServer)
 }
 
-// patient drops the machine's RSTs, so that TCP retries a refused connect after a second. perftest's client connects a
-// second time after the last message of its server, which only listens again once that message is acknowledged, 40 ms
-// later. siw gives up if nobody listens; xwarp run retries for a second.
+// patient drops the RSTs that the machine receives, so that its TCP retries a refused connect after a second. The
+// client of perftest connects a second time right after the last message of its server. The server listens again only
+// when that message is acknowledged, 40 ms later. siw gives up if it gets a RST; xwarp run retries for a second.
 func patient(m *vm.VM) (undo func() error, err error) {
 	run := func(command string) error {
 		out, code, err := m.Run(command, time.Minute)
@@ -184,10 +184,10 @@ func patient(m *vm.VM) (undo func() error, err error) {
 	return func() error { return run("tc qdisc del dev eth0 ingress") },
 		run(
 			"tc qdisc add dev eth0 ingress && tc filter add dev eth0 parent ffff: protocol ip u32 " +
-				"match u8 0x14 0xff at 33 action drop") // RST and ACK, behind an IP header without options
+				"match u8 0x14 0xff at 33 action drop") // flags RST and ACK after an IPv4 header without options
 }
 
-// printed waits for the end of a program and looks at what it printed.
+// printed waits until a program has ended, and checks its exit code and that its output matches want.
 func printed(side string, p process, want string) error {
 	code, err := p.Wait(programLimit)
 	if err = pingEnded(code, err)(p.Output()); err == nil &&
@@ -200,7 +200,7 @@ func printed(side string, p process, want string) error {
 	return nil
 }
 
-// rpings runs rping and checks each byte at both ends and on the link.
+// rpings returns a run of rping, which checks each byte at both ends. pinged checks the bytes on the link too.
 func rpings(size, count int, v6 bool) exchange {
 	line := fmt.Sprintf("rping -V -v -p PORT -S %d -C %d", size, count)
 	x := exchange{
@@ -217,7 +217,7 @@ func rpings(size, count int, v6 bool) exchange {
 	return x
 }
 
-// sends is ib_send_bw, which prints a table.
+// sends returns a run of ib_send_bw with the given flags. It must print its table of results.
 func sends(flags string) exchange {
 	line := "ib_send_bw -R -F -p PORT " + flags
 	return exchange{
@@ -229,8 +229,8 @@ func sends(flags string) exchange {
 	}
 }
 
-// fios are the three verbs of fio's rdma engine. Of Sends the receiver verifies each block; of Writes and
-// Reads only the one end knows.
+// fios returns a run of fio for each of the three verbs of its rdma engine. With Sends the receiver verifies each
+// block. With Writes and Reads it cannot, because only the initiator sees the operations.
 func fios() (list []exchange) {
 	const job = "fio --name=x --ioengine=rdma --port=PORT --size=1m --bs=64k "
 	const toPeer = job + "--hostname=PEER --rw=write --iodepth=4 --verb="
@@ -251,8 +251,8 @@ func fios() (list []exchange) {
 	return list
 }
 
-// TestPrograms runs both ends of a program unmodified: one here over xwarp run and xwarpd, one in the machine over
-// Linux's soft-iWARP.
+// TestPrograms runs unmodified programs as client and as server: one side on this host by xwarp run and xwarpd, the
+// other in the machine over Linux's soft-iWARP.
 func TestPrograms(t *testing.T) {
 	b := need(t, vm.Siw{})
 	h := newVerbsHost(t, b)
@@ -265,7 +265,7 @@ func TestPrograms(t *testing.T) {
 			t.Run(x.name+", our "+ours, func(t *testing.T) {
 				port := port()
 				opcodes := x.opcodes
-				if ours == "client" && !slices.Contains(opcodes, "Read Request") { // our RTR message
+				if ours == "client" && !slices.Contains(opcodes, "Read Request") { // xwarp's RTR message is a Read
 					opcodes = append([]string{"Read Request", "Read Response"}, opcodes...)
 				}
 				list := b.captured(t, port, func() error {

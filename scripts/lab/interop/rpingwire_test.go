@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// pinged checks the link's traffic of n iterations of rping with size bytes: for each, two Sends in each direction, one
-// Read and one Write of size bytes, and a Write with the data of the Read. It does not rely on either end's output.
+// pinged checks the captured traffic of n iterations of rping with size bytes. Each iteration has two Sends in each
+// direction, a Read of size bytes, and a Write of the bytes that were read. It does not rely on either end's output.
 func (s *session) pinged(n, size int) error {
 	var read, written []byte
 	requests, sends := 0, 0
@@ -19,7 +19,7 @@ func (s *session) pinged(n, size int) error {
 		for _, f := range s.half[i].fpdus {
 			switch opcodes[f.opcode] {
 			case "Read Request":
-				if size := binary.BigEndian.Uint32(f.ulpdu[30:]); size > 0 { // 0: our RTR message
+				if size := binary.BigEndian.Uint32(f.ulpdu[30:]); size > 0 { // of size 0 is xwarp's RTR message
 					requests++
 				}
 			case "Read Response":
@@ -52,7 +52,7 @@ func (s *session) pinged(n, size int) error {
 	return errors.Join(errs...)
 }
 
-// sums counts the FPDUs whose CRC field is right, is zero, or neither.
+// sums counts the FPDUs whose CRC field is right, those where it is zero, and all others.
 func (s *session) sums() (right, zero, other int) {
 	for i := range s.half {
 		h := &s.half[i]
@@ -71,7 +71,7 @@ func (s *session) sums() (right, zero, other int) {
 	return right, zero, other
 }
 
-// TestPinged checks that pinged detects faulty captures.
+// TestPinged checks that pinged accepts a good capture and detects faults.
 func TestPinged(t *testing.T) {
 	file, _ := fixture(t, "rping-ipv4-4096")
 	list, err := readCapture(file)

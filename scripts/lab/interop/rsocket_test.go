@@ -14,54 +14,54 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// rsocket is our end of an rdma-core rsocket, as far as rstream and riostream need it: byte streams over RDMA Writes.
+// rsocket is one end of a connection of rdma-core's rsockets over xwarp, as far as rstream and riostream need it.
+// rsockets carry byte streams by RDMA Writes.
 //
-// Private data of Request and Reply, 40 bytes:
+// The private data of the MPA Request and Reply has 40 bytes:
 //
 //	0 version 1  1 flags (1 big-endian host, 2 iomap)  2..3 credits  7 iomap entries
 //	8..15 address, 16..19 STag, 20..23 number of the list of receive buffers
 //	24..31 address, 32..35 STag, 36..39 bytes of the first receive buffer
 //
-// Data is written into the peer's receive buffer; a Send of 4 bytes says how much: 3 bits of operation, 29
-// of number. When half of its buffer is free again, the receiver writes its address into an entry of the
-// peer's list of receive buffers and says so by a Send, which also gives credits: the number of messages that
-// it has room for, counted from the start. An entry of the iomap names a region that the peer may write to
-// without a word. Entries and Sends are in the order of bytes of a little-endian host unless the flags say
-// otherwise.
+// The sender writes data into the peer's receive buffer. A Send of 4 bytes then announces how much: 3 bits are the
+// operation, 29 bits the number. When half of its buffer is free again, the receiver writes the address of that half
+// into an entry of the peer's list of receive buffers. It announces that by a Send, which also gives credits: the total
+// number of messages, counted from the start, that the peer may send. An entry of the iomap describes a region that the
+// peer may write to without any announcement. Entries and Sends are little-endian unless the flags say otherwise.
 type rsocket struct {
 	*peer
-	half int // bytes of one of the two receive buffers
+	half int // size of each of the two receive buffers, the halves of rbuf, in bytes
 
 	rbuf, list, sbuf, msgs verbs.MR
-	iomem                  verbs.MR // what the peer may write to by the iomap
+	iomem                  verbs.MR // the region that the peer may write to by the iomap
 
-	remoteList   uint64
-	remoteListID uint32
-	remoteSlots  int
-	slot         int // of the peer's list that is written next
+	remoteList   uint64 // address of the peer's list of receive buffers
+	remoteListID uint32 // STag of that list
+	remoteSlots  int    // entries in that list
+	slot         int    // entry of that list that is written next
 
-	target             int    // entry of our list that is written to next
-	targets            [2]sge // what the peer's entries say, less what was used
-	sent, sendLimit    uint16 // messages
-	sbufAt             int
-	rbufAt             int // next byte that is read
-	unread             []int
-	taken              int // bytes read since the last buffer was given back
-	free               int // offset of the half that is given back next
-	messages, creditAt uint16
+	target             int    // index of the peer's buffer in targets to which data is written next
+	targets            [2]sge // the unused parts of the peer's receive buffers
+	sent, sendLimit    uint16 // messages sent; total number that may be sent
+	sbufAt             int    // offset of the first free byte of sbuf
+	rbufAt             int    // offset of the next byte of rbuf to read
+	unread             []int  // lengths of the messages that have arrived and are not read yet
+	taken              int    // bytes read since a half was last given back to the peer
+	free               int    // offset of the half that is given back next
+	messages, creditAt uint16 // messages read; number of them at which new credits are due
 	mapped, ioKnown    bool
 	ioTarget           sge
 	closed             bool
 	staged             []byte
 
-	// What the peer will send in total, in messages of unit bytes; 0: not known. Credits that it does not need may
-	// arrive after it has closed, and Linux then discards its unsent data.
+	// The number of bytes that the peer will send in total, in messages of unit bytes; 0: unknown. It limits the
+	// credits: if credits arrived after the peer has closed, Linux would discard the peer's unsent data.
 	expect, unit     int
-	granted, arrived int    // bytes
-	allowed          uint16 // messages
+	granted, arrived int    // bytes for which the peer got buffers; bytes that have arrived
+	allowed          uint16 // messages for which the peer got credits
 }
 
-// sge is a buffer of the peer.
+// sge is a buffer in the peer's memory.
 type sge struct {
 	addr uint64
 	key  uint32
@@ -69,7 +69,7 @@ type sge struct {
 }
 
 const (
-	rsDepth = 384 // rsockets' own default for both queues
+	rsDepth = 384 // depth of the send and the receive queue; the default of rsockets
 
 	opData  = 0
 	opSGL   = 4
@@ -108,7 +108,7 @@ func (r *rsocket) receive(id uint64) {
 
 func base(mr verbs.MR) uint64 { return uint64(mr.SGE(0, 0).TO) }
 
-// private returns the private data that describes our buffers.
+// private returns the private data that describes the buffers of this end.
 func (r *rsocket) private() []byte {
 	b := []byte{1, 2, rsDepth >> 8, rsDepth & 0xff, 0, 0, 0, 1}
 	for _, x := range []struct {
@@ -122,7 +122,7 @@ func (r *rsocket) private() []byte {
 	return b
 }
 
-// meet reads the peer's private data.
+// meet takes the peer's buffers and credits from its private data.
 func (r *rsocket) meet(b []byte) error {
 	if len(b) < 40 || b[0] != 1 || b[1] != 2 {
 		return fmt.Errorf("private data %x is no rsocket's on a little-endian host", b)
@@ -156,7 +156,7 @@ func (r *rsocket) message(c verbs.Completion) {
 	r.receive(c.ID)
 }
 
-// reload reads the entries that the peer may have written before its Send came, and marks them as read.
+// reload takes the entries that the peer has written into the list of receive buffers before its Send, and clears them.
 func (r *rsocket) reload() {
 	le := binary.LittleEndian
 	for i := range r.targets {
@@ -168,7 +168,7 @@ func (r *rsocket) reload() {
 	}
 }
 
-// write posts a Write of b to the peer.
+// write copies b into sbuf and posts a Write of it to the peer's memory at addr.
 func (r *rsocket) write(b []byte, addr uint64, key uint32) error {
 	if r.sbufAt+len(b) > len(r.sbuf.Bytes()) {
 		return errors.New("the send buffer is too small for the test")
@@ -185,14 +185,15 @@ func (r *rsocket) say(op uint32, n int) error {
 		op<<29|uint32(n)&0x1fffffff)})
 }
 
-// settle waits until no message of ours is under way, so that its memory can be reused.
+// settle waits until all posted work requests are complete, and then frees all of sbuf.
 func (r *rsocket) settle(ctx context.Context) error {
 	err := r.until(ctx, func() bool { return r.busy == 0 })
 	r.sbufAt = 0
 	return err
 }
 
-// credits grants the peer the room that reading has freed.
+// credits gives the peer a half of rbuf that was read, or new credits, or both. It does nothing if neither is due or
+// the peer needs no more.
 func (r *rsocket) credits() error {
 	if r.closed || r.enough() || r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
 		return nil
@@ -214,7 +215,8 @@ func (r *rsocket) credits() error {
 	return r.say(opSGL, int(r.allowed))
 }
 
-// enough reports whether the peer has room for all that it will send. Each end of a buffer may cut a message in two.
+// enough reports whether the peer has buffers and credits for all that it will still send. It allows for some more
+// messages, because each end of a buffer may split a message in two.
 func (r *rsocket) enough() bool {
 	if r.expect == 0 || r.granted < r.expect {
 		return false
@@ -223,7 +225,7 @@ func (r *rsocket) enough() bool {
 	return int(int16(r.allowed-r.messages)) > left+4
 }
 
-// sendMap offers iomem to the peer, as offset 0 of its iomap.
+// sendMap writes an entry for iomem, with offset 0, into the peer's iomap, and announces it.
 func (r *rsocket) sendMap() error {
 	le := binary.LittleEndian
 	b := le.AppendUint64(make([]byte, 8), base(r.iomem))
@@ -236,7 +238,7 @@ func (r *rsocket) sendMap() error {
 		})
 }
 
-// send is rsend of all of b.
+// send sends all of b, as rsend does, and waits until its Writes are complete.
 func (r *rsocket) send(ctx context.Context, b []byte) error {
 	if err := r.credits(); err != nil {
 		return err
@@ -273,7 +275,7 @@ func (r *rsocket) send(ctx context.Context, b []byte) error {
 	return r.settle(ctx)
 }
 
-// recv is rrecv of n bytes.
+// recv receives exactly n bytes, as rrecv with MSG_WAITALL.
 func (r *rsocket) recv(ctx context.Context, n int) ([]byte, error) {
 	for len(r.staged) < n {
 		if err := r.credits(); err != nil {
@@ -300,7 +302,8 @@ func (r *rsocket) recv(ctx context.Context, n int) ([]byte, error) {
 	return b, nil
 }
 
-// shut closes. Both sides announce it by a Send; the peer's close may discard ours if they cross.
+// shut closes the connection. Each side announces its close by a Send. If the two cross, the peer may close before it
+// receives the announcement of this end.
 func (r *rsocket) shut(ctx context.Context) error {
 	if !r.closed {
 		err := firstError(r.say(opCtrl, ctrlDisconnect), func() error {
@@ -321,7 +324,7 @@ func (r *rsocket) shut(ctx context.Context) error {
 	}
 }
 
-// connect dials and exchanges private data.
+// connect connects to the peer and exchanges the private data.
 func (r *rsocket) connect(ctx context.Context, to netip.AddrPort) error {
 	if err := r.dev.Dial(ctx, to, r.qp, verbs.DialConfig{PrivateData: r.private()}); err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// counter makes and checks the data of rstream -T v: bytes that count on through all messages of a direction.
+// counter makes and checks the data of rstream -T v: each byte is one more than the byte before, through all messages
+// of a direction.
 type counter struct{ out, in byte }
 
 func (c *counter) fill(b []byte) []byte {
@@ -34,10 +35,11 @@ func (c *counter) check(b []byte) error {
 // rtest is a run of rstream or riostream.
 type rtest struct {
 	size, count, iterations int
-	client                  bool
+	client                  bool // xwarp is the client
 }
 
-// rstream is our side: 16 bytes each way, then count messages each way, iterations times; the client begins.
+// rstream plays xwarp's side of rstream: 16 bytes in each direction, then, iterations times, count messages in each
+// direction. The client begins.
 func (x rtest) rstream(ctx context.Context, r *rsocket) error {
 	r.expect, r.unit = 16+x.iterations*x.count*x.size, x.size
 	var c counter
@@ -70,8 +72,8 @@ func (x rtest) rstream(ctx context.Context, r *rsocket) error {
 	return err
 }
 
-// riostream is our side: 16 bytes each way, then Writes into the other's iomap. The last byte of a transfer
-// is its number.
+// riostream plays xwarp's side of riostream: 16 bytes in each direction, then Writes into the other side's iomap. The
+// last byte of a transfer is its number.
 func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 	var c counter
 	mem := r.iomem.Bytes()
@@ -90,7 +92,7 @@ func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 		}
 		b := make([]byte, x.size)
 		for i := range x.count {
-			copy(b, mem) // what the last transfer left; only the last Write has the new data and its number
+			copy(b, mem) // the data of the last transfer; only the last Write has new data and a new number
 			if i == x.count-1 {
 				c.fill(b[:x.size-1])
 				b[x.size-1] = marker
@@ -106,7 +108,7 @@ func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 	}
 	recv := func() error {
 		for mem[x.size-1] != marker {
-			// A Write makes no completion: asking the worker makes its memory ours.
+			// A Write makes no completion here. Info asks the worker, which orders its writes before this read.
 			if _, err := r.qp.Info(); err != nil {
 				return err
 			}
@@ -129,7 +131,7 @@ func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 	return err
 }
 
-// TestRsockets runs unmodified rstream and riostream, which compare the data, against ours.
+// TestRsockets runs unmodified rstream and riostream in the machine against xwarp's side. Both sides check the data.
 func TestRsockets(t *testing.T) {
 	b := need(t, vm.Siw{})
 	d := b.device(t, "xdp")
@@ -159,7 +161,7 @@ func TestRsockets(t *testing.T) {
 						x.iterations, x.count, x.size, port)
 					opcodes := []string{"Write", "Send"}
 					if x.client {
-						opcodes = append(opcodes, "Read Request", "Read Response") // our RTR message
+						opcodes = append(opcodes, "Read Request", "Read Response") // xwarp's RTR message is a Read
 					}
 					b.captured(t, port, func() error {
 						var p *vm.Process

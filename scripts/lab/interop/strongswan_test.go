@@ -16,10 +16,11 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// ikeHosts are two machines whose SAs strongSwan negotiates: one with xwarpd, one with soft-iWARP on the kernel's ESP.
+// ikeHosts are two machines whose SAs strongSwan negotiates: ours runs xwarpd, siw runs soft-iWARP over the kernel's
+// ESP.
 type ikeHosts struct{ ours, siw *vm.VM }
 
-// bootIKE boots both.
+// bootIKE boots both machines and starts strongSwan in them.
 func bootIKE(t *testing.T, mtu int) *ikeHosts {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +42,7 @@ func bootIKE(t *testing.T, mtu int) *ikeHosts {
 	return h
 }
 
-// startCharon starts the IKE daemon.
+// startCharon is a script that starts charon, strongSwan's IKE daemon.
 const startCharon = `modprobe -a esp4 esp6 xfrm_user
 cat >/tmp/strongswan.conf <<C
 charon {
@@ -72,7 +73,7 @@ setsid /usr/lib/ipsec/charon </dev/null >/tmp/charon.out 2>&1 &
 for i in $(seq 60); do [ ! -S /tmp/vici ] || break; sleep 0.5; done
 `
 
-// swanctl is a command of swanctl with the machine's configuration.
+// swanctl returns a shell line that runs swanctl with the machine's configuration.
 func swanctl(command string) string {
 	return "STRONGSWAN_CONF=/tmp/strongswan.conf SWANCTL_DIR=/tmp/swanctl swanctl " + command +
 		" --uri unix:///tmp/vici\n"
@@ -87,14 +88,14 @@ func (h *ikeHosts) script(t *testing.T, m *vm.VM, script string) string {
 	return out
 }
 
-// protect configures IPsec for TCP between both hosts, and restarts xwarpd.
+// protect configures IPsec for TCP between both machines, and restarts xwarpd.
 func (h *ikeHosts) protect(t *testing.T, mode esp.Mode, v6 bool) {
 	t.Helper()
 	for _, m := range []*vm.VM{h.ours, h.siw} {
 		peer, own := h.siw, ""
 		if m == h.siw {
 			peer = h.ours
-		} else { // as xwarpd(8) has it
+		} else { // as the manual page xwarpd(8) says
 			own = "if_id_in = 0x7877\nif_id_out = 0x7877\nmark_in = 0x7877\nmark_in_sa = yes\n"
 		}
 		h.script(t, m, fmt.Sprintf(`cat >/tmp/swanctl/swanctl.conf <<C
@@ -148,7 +149,7 @@ C
 	h.restart(t)
 }
 
-// restart kills xwarpd, if it runs, and starts it.
+// restart kills xwarpd if it runs, starts it, and waits until it serves.
 func (h *ikeHosts) restart(t *testing.T) {
 	t.Helper()
 	h.script(t, h.ours, `[ ! -e /tmp/pid ] || { kill -9 $(cat /tmp/pid); rm -f /tmp/control; }
@@ -165,7 +166,7 @@ func addrOf(m *vm.VM, v6 bool) netip.Addr {
 	return m.Addr4
 }
 
-// ikeState is of what xwarp tells about xwarpd.
+// ikeState has the parts of the JSON output of xwarp status and xwarp resource that the tests need.
 type ikeState struct {
 	Devices []struct {
 		IPsec struct{ Replayed, Forged, Rekeys uint64 }
@@ -175,7 +176,7 @@ type ikeState struct {
 	}
 }
 
-// state runs xwarp.
+// state returns the current state of xwarpd.
 func (h *ikeHosts) state(t *testing.T) (s ikeState) {
 	t.Helper()
 	for _, command := range []string{"status", "resource show qp"} {
@@ -199,7 +200,7 @@ func (s *ikeState) payloadIn() uint64 {
 	return s.QP[0].In
 }
 
-// pings runs rping with either side as the client.
+// pings runs rping twice: with xwarp as the client and with xwarp as the server.
 func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 	t.Helper()
 	const options = "timeout 100 rping -V -S 16384 -C 20 -p 7174 "
@@ -225,7 +226,7 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 		if c.server == h.siw {
 			err = c.server.Listening(7174, time.Minute)
 		} else {
-			time.Sleep(3 * time.Second) // the steering, not the kernel, has the port
+			time.Sleep(3 * time.Second) // xwarpd's listener cannot be seen among the kernel's sockets
 		}
 		if err != nil {
 			t.Fatal(name, err, s.Output())
@@ -240,8 +241,8 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 	}
 }
 
-// TestStrongSwan runs rping between xwarpd and soft-iWARP, with SAs that strongSwan negotiates when the first packet
-// asks for them.
+// TestStrongSwan runs rping between xwarpd and soft-iWARP. strongSwan negotiates the SAs when the first packet needs
+// them.
 func TestStrongSwan(t *testing.T) {
 	if !*runLab {
 		t.Skip("make lab, LAB=1 or -lab runs this")
@@ -265,7 +266,8 @@ func TestStrongSwan(t *testing.T) {
 	t.Run("secret", h.testSecret)
 }
 
-// test runs rping in one mode. The longest packet is nearly as long as the MTU lets it.
+// test runs rping in one mode of ESP. It checks that the longest packet on the link is nearly as long as the MTU
+// allows.
 func (h *ikeHosts) test(t *testing.T, mode esp.Mode, v6 bool, mtu int) {
 	t.Run(fmt.Sprintf("%v/IPv6 %v", mode, v6), func(t *testing.T) {
 		h.protect(t, mode, v6)
@@ -275,7 +277,7 @@ func (h *ikeHosts) test(t *testing.T, mode esp.Mode, v6 bool, mtu int) {
 		for _, f := range frames {
 			most = max(most, len(f))
 		}
-		const ethernet, slack = 14, 16 // ESP pads to words, and a segment ends with an FPDU
+		const ethernet, slack = 14, 16 // header length; bytes that may stay unused, by padding and whole FPDUs
 		if len(frames) < 100 || most > mtu+ethernet || most < mtu+ethernet-slack {
 			t.Errorf("%d packets of ESP are on the link, the longest has %d bytes", len(frames),
 				most)
@@ -287,7 +289,7 @@ func (h *ikeHosts) test(t *testing.T, mode esp.Mode, v6 bool, mtu int) {
 	})
 }
 
-// ping starts a long-running client of ours against a soft-iWARP server.
+// ping starts a client over xwarp that pings a soft-iWARP server until it is killed.
 func (h *ikeHosts) ping(t *testing.T) (client, server *vm.Process) {
 	t.Helper()
 	server, err := h.siw.Spawn("timeout --foreground 300 rping -s -V -P -S 4096 -p 7174")
@@ -305,7 +307,7 @@ func (h *ikeHosts) ping(t *testing.T) (client, server *vm.Process) {
 	return client, server
 }
 
-// testRekey replaces the SAs 20 times under one connection; once the peer deletes them.
+// testRekey replaces the SAs 20 times during one connection, and then once lets the peer delete them.
 func (h *ikeHosts) testRekey(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
@@ -329,7 +331,8 @@ func (h *ikeHosts) testRekey(t *testing.T) {
 	link()
 }
 
-// testKill ends xwarpd in mid-stream. The next process has other SAs before it sends.
+// testKill kills and restarts xwarpd during a transfer, three times. capture checks that the new process does not
+// repeat sequence numbers of an SA.
 func (h *ikeHosts) testKill(t *testing.T) {
 	link := h.capture(t)
 	for range 3 {
@@ -343,8 +346,8 @@ func (h *ikeHosts) testKill(t *testing.T) {
 	link()
 }
 
-// testClock sets the clock of each host forward and back under one connection. charon replaces its SAs each time,
-// because the kernel's SAs expire by that clock.
+// testClock sets the clock of each machine forward and back during one connection. The SAs are replaced each time, as
+// charon does by itself when the kernel's SAs expire by that clock.
 func (h *ikeHosts) testClock(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
@@ -365,7 +368,8 @@ func (h *ikeHosts) testClock(t *testing.T) {
 	link()
 }
 
-// testPorts lets charon add policies of the server's port under a connection, which then uses their SAs.
+// testPorts lets charon add policies for the server's port during a connection, which then uses the SAs of these
+// policies.
 func (h *ikeHosts) testPorts(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
@@ -392,7 +396,7 @@ sed -i '/^    children {/r child' swanctl.conf
 	h.countSAs(t, link, 4)
 }
 
-// countSAs ends a capture and fails unless it has packets of n SAs.
+// countSAs ends the capture by calling link, and checks that it has packets of exactly n SAs.
 func (h *ikeHosts) countSAs(t *testing.T, link func() [][]byte, n int) {
 	t.Helper()
 	spis := map[uint32]bool{}
@@ -405,8 +409,8 @@ func (h *ikeHosts) countSAs(t *testing.T, link func() [][]byte, n int) {
 	}
 }
 
-// testSecret lets a client connect while the hosts have different secrets: it fails and says why, and nothing is sent
-// in the clear. With equal secrets it connects.
+// testSecret checks that a client cannot connect while the hosts have different secrets, that it and the operator's
+// tools report why, and that nothing is sent in the clear. With equal secrets the client connects.
 func (h *ikeHosts) testSecret(t *testing.T) {
 	link := h.capture(t)
 	change := func(from, to string) {
@@ -441,7 +445,8 @@ func (h *ikeHosts) testSecret(t *testing.T) {
 	h.pings(t, false)
 }
 
-// await waits until xwarpd's state is right.
+// await waits until right accepts the state of xwarpd. If it does not within 60 s, the test fails with the output of
+// client.
 func (h *ikeHosts) await(t *testing.T, client *vm.Process, right func(*ikeState) bool) {
 	t.Helper()
 	var s ikeState
@@ -455,8 +460,8 @@ func (h *ikeHosts) await(t *testing.T, client *vm.Process, right func(*ikeState)
 	t.Fatalf("it stays so: %s\n%s", text, client.Output())
 }
 
-// capture starts a capture at our machine. The returned function ends it, checks that there is no TCP in the clear and
-// no pair of SPI and sequence number twice, and returns the ESP packets.
+// capture starts a capture in the machine with xwarpd. The returned function ends the capture and returns the ESP
+// packets. It fails the test if a TCP segment is in the clear, or if a pair of SPI and sequence number occurs twice.
 func (h *ikeHosts) capture(t *testing.T) func() [][]byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "link.pcap")

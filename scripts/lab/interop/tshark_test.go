@@ -13,13 +13,13 @@ import (
 
 // decoded is what tshark found in a file.
 type decoded struct {
-	fpdus, good, bad int            // with a right CRC, with a wrong one; others are not judged, when MPA does without
-	opcodes          map[string]int // by tshark's names
-	complaints       []string       // malformed, and expert information of level error
+	fpdus, good, bad int            // all FPDUs, those with a right CRC, and with a wrong one; 0 without CRC
+	opcodes          map[string]int // number of FPDUs by tshark's name of the opcode
+	complaints       []string       // reports of malformed packets, and expert information of level error
 }
 
-// tsharkArgs make tshark 4.0 find MPA on any port, and keep it from decoding the payload of Sends: 16 bytes of rping
-// look like the start of RPC-over-RDMA, and the 4 of rsockets are then too short for it.
+// tsharkArgs make tshark 4.0 find MPA on any port. They also keep it from decoding the payload of Sends: the 16 bytes
+// of rping look like the start of RPC-over-RDMA, and the 4 bytes of rsockets are too short for that protocol.
 var tsharkArgs = []string{"-n", "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol",
 	"rpcordma", "--disable-protocol", "smb_direct",
 	"-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"}
@@ -29,7 +29,7 @@ var (
 	opcodeLine = regexp.MustCompile(`= OpCode: (.*) \(0x([0-9a-f])\)$`)
 )
 
-// tshark decodes a file, of which it reads at most limit frames; 0 is all.
+// tshark decodes a file with tshark, which reads at most limit frames; 0 means all.
 func tshark(file string, limit int) (d decoded, err error) {
 	args := append([]string{"-r", file}, tsharkArgs...)
 	if limit > 0 {
@@ -52,7 +52,7 @@ func tshark(file string, limit int) (d decoded, err error) {
 	return d, nil
 }
 
-// read takes the packet details.
+// read adds up the packet details that tshark prints.
 func (d *decoded) read(r io.Reader) error {
 	d.opcodes = map[string]int{}
 	frame := ""
@@ -77,7 +77,7 @@ func (d *decoded) read(r io.Reader) error {
 					d.bad++
 				}
 			} else if m := opcodeLine.FindStringSubmatch(line); m != nil {
-				// 4.0 has no name for Immediate Data
+				// tshark 4.0 has no name for Immediate Data.
 				if n := strings.Index("0123456789abcdef", m[2]); m[1] == "Unknown" {
 					m[1] = opcodes[n]
 				}
@@ -91,20 +91,20 @@ func (d *decoded) read(r io.Reader) error {
 // judge decodes a capture with the reader of this package and with tshark, and compares the results. Exactly the
 // opcodes of want must occur.
 //
-// tshark 4.0 reads streams without markers as they were captured, also when a segment holds several FPDUs or
-// an FPDU is spread over several segments (as long as it begins with the header of a segment). With markers
-// it has four faults, all from one assumption of its source, that a segment is an FPDU:
+// tshark 4.0 reads captured streams without markers, also if a segment holds several FPDUs, or if an FPDU is spread
+// over several segments and begins at the start of a segment. With markers it has four faults, because it assumes that
+// a segment is an FPDU:
 //
 //   - It counts the markers of an FPDU over the whole segment. With two FPDUs in a segment it finds neither.
-//   - It counts a marker that is due exactly at the segment's end, which belongs to the next FPDU.
-//   - It counts over the last segment only when an FPDU is spread over several.
-//   - When one side asked for markers it looks for them in both directions.
+//   - It counts a marker that is due exactly at the segment's end, although that belongs to the next FPDU.
+//   - If an FPDU is spread over several segments, it counts markers in the last segment only.
+//   - If one side asked for markers, it looks for them in both directions.
 //
-// After the first of them it silently loses the stream: the rest is "TCP segment of a reassembled PDU". It also reads
-// no FPDU of a connection between the ports of one that was rejected. In these cases judge gives tshark a file with the
-// same bytes at the same sequence numbers and one FPDU for each segment. It leaves out the FPDUs of blind, 1 of 128,
-// which only this package's reader judges. It does the same if TCP retransmitted a segment, which tshark would count
-// twice.
+// After the first such fault it finds no more FPDUs and shows the rest as "TCP segment of a reassembled PDU". It also
+// finds no FPDU of a connection that has the same addresses and ports as an earlier, rejected one. And it counts a
+// segment twice that TCP retransmitted. In all these cases judge gives tshark the file that recut writes to scratch:
+// the same bytes at the same sequence numbers, with one FPDU in each segment. That file lacks the FPDUs that are blind,
+// 1 of 128, which only this package's reader checks.
 func judge(file, scratch string, want ...string) error {
 	list, err := readCapture(file)
 	if err != nil {
@@ -166,7 +166,7 @@ func judge(file, scratch string, want ...string) error {
 	return errors.Join(append(errs, onlyThese(list, want))...)
 }
 
-// onlyThese checks the opcodes that occur.
+// onlyThese checks that the opcodes in list are exactly those in want.
 func onlyThese(list []*session, want []string) error {
 	seen := map[string]int{}
 	for _, s := range list {

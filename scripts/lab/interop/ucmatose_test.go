@@ -14,14 +14,14 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// ucmatose is our end of rdma-core's ucmatose: the server sends count messages, then the client does, then
-// the server closes.
+// ucmatose plays one side of rdma-core's ucmatose over xwarp: the server sends count messages, then the client does,
+// then the server closes.
 type ucmatose struct {
 	*peer
 	mr    verbs.MR
-	size  int
-	count int
-	got   int
+	size  int // bytes of a message
+	count int // messages in each direction
+	got   int // messages received
 	wrong error
 }
 
@@ -34,7 +34,7 @@ func newUcmatose(t *testing.T, dev *sockets.Device, count, size int) *ucmatose {
 			u.wrong = fmt.Errorf("message %d has %d bytes, want %d", u.got, c.ByteLen, size)
 		}
 	}
-	for range count + 1 { // one stays, so that the end of the connection shows
+	for range count + 1 { // one receive more than messages: its flush shows the end of the connection
 		if err := u.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{u.mr.SGE(0, size)}}); err != nil {
 			t.Fatal(err)
 		}
@@ -59,10 +59,10 @@ func (u *ucmatose) receive(ctx context.Context) error {
 	return u.wrong
 }
 
-// TestUcmatose runs unmodified ucmatose against ours. As a client it sends nothing before the server has sent, but MPA
-// forbids the server to send first (RFC 5044, 7.1.2, rule 3) unless the client's stack announces an RTR message. siw
-// does so with peer_to_peer=1, which this machine has, besides mpa_crc_required=1 and mpa_crc_strict=1. Two siw ends do
-// not need it, because siw ignores the rule.
+// TestUcmatose runs unmodified ucmatose in the machine against xwarp's side. As a client, ucmatose sends nothing before
+// the server has sent. But MPA forbids the server to send first (RFC 5044, 7.1.2, rule 3), unless the client's stack
+// announces an RTR message. siw does so with peer_to_peer=1. This machine has that setting, and also mpa_crc_required=1
+// and mpa_crc_strict=1. Two siw ends do not need it, because siw ignores the rule.
 func TestUcmatose(t *testing.T) {
 	b := need(t, vm.Siw{PeerToPeer: true, CRC: true, CRCStrict: true})
 	for _, transport := range []string{"xdp", "kernel"} {
@@ -132,7 +132,7 @@ func TestUcmatose(t *testing.T) {
 	}
 }
 
-// firstError runs the steps until one fails.
+// firstError returns err if it is not nil. Otherwise it runs the steps until one fails, and returns that step's error.
 func firstError(err error, steps ...func() error) error {
 	for _, s := range steps {
 		if err != nil {
