@@ -3,8 +3,8 @@
 //
 //	kernelpeer listen|dial ADDRESS BYTES
 //
-// It reads BYTES bytes and sends as many, the last one alone once the others are acknowledged. Then it waits for the
-// other end's FIN and prints the connection's TCP_INFO as one line of JSON.
+// It reads BYTES bytes and sends as many. It sends the last byte alone, when the others are acknowledged. Then it waits
+// for the other end's FIN and prints the connection's TCP_INFO as one line of JSON.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds a connection.
+// patience is the time limit of a connection.
 const patience = 2 * time.Minute
 
 // interval is the polling interval for unacknowledged bytes.
@@ -80,9 +80,9 @@ func connect(role, address string) (net.Conn, error) {
 	return l.Accept()
 }
 
-// acknowledged waits until everything sent is acknowledged. The last byte, sent alone, changes a counter of the AccECN
-// option, so its acknowledgement carries the option. Until then the kernel estimates the counters that acknowledgements
-// without the option leave out.
+// acknowledged waits until everything sent is acknowledged. The caller sends the last byte alone: that changes a
+// counter of the AccECN option, so its acknowledgement carries the option. From acknowledgements without the option the
+// kernel can only estimate the counters.
 func acknowledged(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	for unsent := 1; unsent > 0 && err == nil; time.Sleep(interval) {

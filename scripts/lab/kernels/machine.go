@@ -19,14 +19,16 @@ const (
 	payloadMiB   = 2
 )
 
-// machine has two hosts, joined by a veth pair. The machine itself is on the lab's network.
+// machine is a virtual machine with two hosts, which are namespaces joined by a veth pair. The machine itself is on the
+// lab's network.
 type machine struct {
 	*trial.Machine
 	net  *vm.Network
-	host string // the programs for this host
+	host string // directory with the programs for this computer
 }
 
-// boot makes a machine with the programs for its processor, and its two hosts.
+// boot boots a machine with a kernel and makes its two hosts. The machine gets the programs for its processor from the
+// directory build.
 func boot(ctx context.Context, kernel, build string, log io.Writer) (m *machine, err error) {
 	m = &machine{host: build}
 	defer func() {
@@ -65,7 +67,7 @@ done`))
 // in returns a command that runs in a host's namespace.
 func in(host, command string) string { return trial.In(host, command) }
 
-// here runs a command of xwarp on this computer, in the namespace beside the machine.
+// here runs xwarp on this computer, in the peer namespace of the machine's network.
 func (m *machine) here(args ...string) (string, error) {
 	out, code, err := m.net.Peer.Run(trial.Patience, filepath.Join(m.host, "xwarp"), args...)
 	fmt.Fprintf(m.Log, "here$ xwarp %v\n%s[%d]\n", args, out, code)

@@ -4,9 +4,9 @@
 //
 //	go run ./scripts/lab/kernels [-out FILE] [-only REGEXP] [-try REGEXP] BUILD
 //
-// BUILD holds the programs for amd64 and, in the directory arm64, for arm64. A cell has ok with figures, or the
-// message that a user gets if it does not work. Figures compare modes of one machine, not real processors. The log of
-// each machine is beside the programs. Status 1: something failed.
+// BUILD holds the programs for amd64 and, in the directory arm64, those for arm64. A cell of the table says "ok" with
+// figures, or has the message that a user gets if it does not work. The figures compare modes on one emulated machine,
+// not real processors. The log of each machine is in BUILD. Exit status 1 means that a trial failed.
 package main
 
 import (
@@ -21,10 +21,10 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// kernel is one of scripts/lab/kernels/build.sh.
+// kernel is a column of the table: a kernel that scripts/lab/kernels/build.sh has built, by its name there.
 type kernel struct {
 	name, title string
-	old         bool // older than xwarp needs: failures must say so
+	old         bool // older than xwarp needs; xwarp must fail with a message that says so
 }
 
 var kernels = []kernel{
@@ -62,10 +62,11 @@ func main() {
 	s.Main()
 }
 
-// floor is the text that a message must have on a kernel that is too old.
+// floor is the oldest kernel that xwarp supports. On an older one, a message must name it.
 const floor = "6.6"
 
-// excused accepts a failure on a kernel that is too old, if the message names the kernel that is needed.
+// excused wraps table.ErrNotOffered around an error on a kernel that is too old, if the message names the kernel that
+// is needed. It returns other errors unchanged.
 func (k kernel) excused(_ string, err error) error {
 	if err == nil || !k.old || errors.Is(err, table.ErrNotOffered) ||
 		!strings.Contains(err.Error(), floor) {

@@ -28,13 +28,13 @@ var trials = []trial.Trial[*machine]{
 	{What: "cp there / back over the kernel's sockets", Run: sockets},
 }
 
-// release is the kernel of this computer, which is the machines' peer.
+// release returns the kernel version of this computer, which is the other end of the trial on virtio-net.
 func release() string {
 	var u syscall.Utsname
 	syscall.Uname(&u)
 	var b strings.Builder
 	for _, c := range u.Release {
-		if (c < '0' || c > '9') && c != '.' { // without what a vendor has appended
+		if (c < '0' || c > '9') && c != '.' { // the suffix of a vendor begins here
 			break
 		}
 		b.WriteByte(byte(c))
@@ -50,7 +50,8 @@ var tooOld = regexp.MustCompile(`.*\b` + regexp.QuoteMeta(floor) + `\b.*`)
 
 var testLine = regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): (\S+)`)
 
-// tests runs a package's own tests in the machine.
+// tests returns a trial that runs a package's compiled tests in the machine. Its result is the number of passed tests
+// and the names of skipped ones.
 func tests(binary string) func(*machine) (string, error) {
 	return func(m *machine) (string, error) {
 		out, err := m.Script("cd /tmp && " + vm.SharePath + "/" + binary +
@@ -119,7 +120,7 @@ func demo(flags string) func(*machine) (string, error) {
 	}
 }
 
-// transmit runs doctor --measure while a daemon runs at the peer.
+// transmit runs xwarp doctor --measure on host A while a daemon runs on host B, and returns the rates that it prints.
 func transmit(m *machine) (string, error) {
 	d, err := m.StartDaemon(hostB, trial.NIC, "")
 	if err != nil {
@@ -147,8 +148,8 @@ func transmit(m *machine) (string, error) {
 	return "", errors.New("doctor has no transmit check")
 }
 
-// moved copies the payload to the server at addr and back with xwarp cp --json, which run executes. It returns both
-// rates as text.
+// moved copies the payload to the server at addr and back by xwarp cp --json, and returns both rates as text. run runs
+// xwarp with the given arguments.
 func moved(run func(args ...string) (string, error), addr string, flags ...string) (string, error) {
 	rate := func(from, to string) (float64, error) {
 		out, err := run(append([]string{"cp", from, to, "--json"}, flags...)...)
@@ -189,7 +190,7 @@ func (m *machine) startExport(host string) (*vm.Process, error) {
 	return m.StartDaemon(host, trial.NIC, export)
 }
 
-// modes returns the modes of the device of a host's daemon.
+// modes returns as text the XDP, copy and transmit modes of the device of a host's daemon.
 func (m *machine) modes(host string) (string, error) {
 	devices, err := m.Status(host)
 	if err != nil {
@@ -222,7 +223,7 @@ func daemons(m *machine) (text string, err error) {
 	return how + ", " + text, err
 }
 
-// virtio copies from this computer to the machine, over its virtual card.
+// virtio copies from this computer to a daemon in the machine and back, over the machine's virtio-net card.
 func virtio(m *machine) (text string, err error) {
 	d, err := m.startExport("")
 	if err != nil {
