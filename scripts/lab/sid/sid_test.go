@@ -1,5 +1,5 @@
-// Package sid runs programs of Debian sid over the library of xwarp run, in a root made by build.sh: rdma-core there is
-// newer than that with which the library is built.
+// Package sid runs programs of Debian sid over the library of xwarp run, in a root file system made by build.sh. The
+// rdma-core there is newer than the one with which the library is built.
 package sid
 
 import (
@@ -19,7 +19,8 @@ import (
 
 const repository = "../../.."
 
-// root returns the root of Debian sid. It fails with LAB=1 in the environment if there is none, and skips otherwise.
+// root returns the directory with the root file system of Debian sid. Without one, the test fails with LAB=1 in the
+// environment, and is skipped otherwise.
 func root(t *testing.T) string {
 	t.Helper()
 	lab, err := vm.Dir()
@@ -38,7 +39,7 @@ func root(t *testing.T) string {
 	return filepath.Join(lab, "sid")
 }
 
-// build builds the programs and the library into a directory.
+// build builds xwarp, xwarpd and the library of xwarp run into a new directory.
 func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -54,7 +55,8 @@ func build(t *testing.T) string {
 	return dir
 }
 
-// enter runs a shell script in the root, as root in new namespaces, with the programs in /opt.
+// enter is a script that enters the root directory $1, with the programs of $2 in /opt, and runs the script $3 there.
+// It runs as root in new namespaces.
 const enter = `set -e
 root=$1
 mount --bind "$2" "$root/opt"
@@ -81,7 +83,7 @@ func run(t *testing.T, root, dir, script string) string {
 	return string(out)
 }
 
-// pairOf returns a script that runs a program with arguments as server, and as client to 127.0.0.1.
+// pairOf returns a script that runs a server in the background and then its client, and fails if either fails.
 func pairOf(server, client string) string {
 	return server + " & sleep 1; " + client + " && wait $!"
 }
@@ -101,7 +103,8 @@ wait
 cat /tmp/log
 exit $status`
 
-// TestProgramsOfSid runs programs of the newest rdma-core in both styles.
+// TestProgramsOfSid runs programs of the newest rdma-core in both styles of xwarp run: as an iWARP and as a RoCE
+// device.
 func TestProgramsOfSid(t *testing.T) {
 	root, dir := root(t), build(t)
 	const pingpong, writeBW = "ibv_rc_pingpong -g 0 -n 100 -c", "ib_write_bw -n 100"
@@ -111,7 +114,7 @@ func TestProgramsOfSid(t *testing.T) {
 	for _, c := range []struct{ style, script, want string }{
 		{"iwarp", "ibv_devinfo -v", `hca_id:\s+xwarp_lo(.*\n)*.*effective_speed:\s+10.0 Gbps`},
 		{"roce", "ibv_devinfo -v", `hca_id:\s+xwarp_lo(.*\n)*.*GID\[ +0\]:.*RoCE v2`},
-		{"iwarp", "ibstat -l", ``}, // lists no RNIC
+		{"iwarp", "ibstat -l", ``}, // ibstat does not list iWARP devices
 		{"roce", "ibstat", `(?m)CA 'xwarp_lo'(.*\n)*.*Rate: 10$`},
 		{"iwarp", pairOf(rping+" -s", rping+" -c -a 127.0.0.1"), `rdma-ping-2: CDEF`},
 		{"roce", pairOf(rping+" -s", rping+" -c -a 127.0.0.1"), `rdma-ping-2: CDEF`},
@@ -133,8 +136,8 @@ func TestProgramsOfSid(t *testing.T) {
 	}
 }
 
-// TestLibraryHasFunctionsOfSid compares the functions of the newest rdma-core with those of the library and with those
-// that are left to rdma-core.
+// TestLibraryHasFunctionsOfSid checks that each public function of the newest rdma-core is in the library of xwarp run
+// or in the list of functions that are left to rdma-core.
 func TestLibraryHasFunctionsOfSid(t *testing.T) {
 	root, dir := root(t), build(t)
 	text, err := os.ReadFile(filepath.Join(repository, "cmd/libxwarp-verbs/testdata/left.txt"))
@@ -157,7 +160,7 @@ func TestLibraryHasFunctionsOfSid(t *testing.T) {
 	}
 }
 
-// functions returns the functions of an object and their versions.
+// functions returns the functions that a shared object defines, with their symbol versions.
 func functions(t *testing.T, path string) map[string]string {
 	t.Helper()
 	f, err := elf.Open(path)
