@@ -3,9 +3,9 @@
 //	go run ./scripts/lab/labctl [flags] [where: command]...
 //
 // Each argument runs a shell command in machine 0, 1, ... ("0: ibv_devinfo") or in the peer namespace ("peer:
-// ping -c1 10.77.0.10"). One that ends in & runs in the background; at the end it is killed and its output printed.
-// The exit code is that of the first command that fails. With -hold the lab stays until SIGINT or SIGTERM,
-// and more commands are read from standard input, one per line.
+// ping -c1 10.77.0.10"). A command for a machine that ends in & runs in the background; at the end it is killed and its
+// output printed. labctl stops at the first command that fails and exits with its code. With -hold the lab stays until
+// SIGINT or SIGTERM, and labctl reads more commands from standard input, one per line.
 package main
 
 import (
@@ -89,7 +89,7 @@ func (l *lab) runTests(ctx context.Context, count, mtu int, siw vm.Siw, capture 
 	return 0, nil
 }
 
-// servePeer runs commands from standard input until ctx ends. EOF alone does not end the lab.
+// servePeer runs commands from standard input until ctx ends, even after the end of the input.
 func (l *lab) servePeer(ctx context.Context) {
 	lines := make(chan string)
 	go func() {
@@ -112,7 +112,7 @@ func (l *lab) servePeer(ctx context.Context) {
 	}
 }
 
-// command runs "where: command".
+// command runs a command of the form "where: command" and prints its output.
 func (l *lab) command(text string) (code int, err error) {
 	where, command, ok := strings.Cut(text, ":")
 	command = strings.TrimSpace(command)
@@ -146,7 +146,7 @@ func (l *lab) command(text string) (code int, err error) {
 func (l *lab) close() error {
 	var errs []error
 	for i, p := range l.background {
-		// Give commands time to end by themselves after the other side has.
+		// A background command may be about to end by itself, because the other side has just ended.
 		if _, err := p.Wait(time.Second); err != nil {
 			errs = append(errs, p.Kill())
 		}

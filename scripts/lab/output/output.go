@@ -10,7 +10,8 @@ import (
 
 var object = regexp.MustCompile(`(?ms)^\{.*\}`)
 
-// JSON decodes the object in the output of a command with --json, which may contain other text.
+// JSON decodes the JSON object in the output of a command into v. The output may have other text before and after the
+// object.
 func JSON(out string, v any) error {
 	if err := json.Unmarshal([]byte(object.FindString(out)), v); err != nil {
 		return fmt.Errorf("%w in %q", err, LastLine(out))
@@ -18,22 +19,23 @@ func JSON(out string, v any) error {
 	return nil
 }
 
-// LastLine returns the last line of output, in which a failed command gives the reason.
+// LastLine returns the last line of output. A failed command gives the reason there.
 func LastLine(out string) string {
 	out = strings.TrimSpace(out)
 	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
-// Moved is the output of cp.
+// Moved is the output of xwarp cp --json.
 type Moved struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Rate is in MiB/s.
+// Rate returns the rate in MiB/s.
 func (m Moved) Rate() float64 { return float64(m.Bytes) / (1 << 20) / m.Seconds }
 
-// Doctor summarises what xwarp doctor --fix fixed and warned about. A failed check is an error.
+// Doctor summarises the output of xwarp doctor --fix --json: the checks that it fixed and warned about. It returns an
+// error if a check failed.
 func Doctor(out string) (string, error) {
 	var v struct {
 		Lines []struct {
@@ -70,7 +72,7 @@ func list(word string, names []string) string {
 	return " " + word + " " + strings.Join(names, ", ")
 }
 
-// Device is a device in the output of xwarp status.
+// Device is a device in the output of xwarp status --json.
 type Device struct {
 	Device, Trunk string
 	XDPMode       string `json:"xdp_mode"`

@@ -2,7 +2,7 @@ package output
 
 import "testing"
 
-// What a command logs before its object may have braces, too.
+// TestJSON checks that log lines around the object do not matter, even with braces in them.
 func TestJSON(t *testing.T) {
 	var m Moved
 	err := JSON("level=WARN stats={0 1}\n{\n\t\"bytes\": 1048576,\n\t\"seconds\": 2\n}\nthe end\n", &m)

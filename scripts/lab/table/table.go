@@ -1,4 +1,4 @@
-// Package table keeps what the lab's machines have shown and writes it as tables for people: a column for each
+// Package table keeps the results of trials in the lab's machines and writes them as Markdown tables: a column for each
 // kind of machine, a row for each trial.
 package table
 
@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// Reasons that make an error no failure of xwarp.
+// Errors that wrap one of these are not failures of xwarp.
 var (
-	ErrNotOffered = errors.New("not offered") // not there, and not claimed to be there
-	ErrElsewhere  = errors.New("no")          // somebody else's fault
+	ErrNotOffered = errors.New("not offered") // the machine lacks the tested feature
+	ErrElsewhere  = errors.New("no")          // a bug outside xwarp is the cause
 )
 
-// Cell says what came of one trial.
+// Cell is the result of one trial.
 type Cell struct {
 	Text   string
 	Failed bool
 }
 
-// CellOf returns the result of a trial: figures that show that it works, or an error.
+// CellOf returns the cell of a trial that ended with err or, if err is nil, with figures as text.
 func CellOf(text string, err error) Cell {
 	switch {
 	case err == nil:
@@ -35,19 +35,20 @@ func CellOf(text string, err error) Cell {
 	return Cell{Text: "FAILED: " + oneLine(err), Failed: true}
 }
 
-// oneLine is an error as a cell of markdown.
+// oneLine returns the text of an error in one line that can stand in a Markdown table.
 func oneLine(err error) string {
 	return strings.NewReplacer("\n", "; ", "|", "\\|").Replace(err.Error())
 }
 
-// Table is what was tried with these versions: for each column the cells by row. It is kept in a file, so that
-// a run of some columns or rows completes those before.
+// Table has the results of all trials with the same versions: for each column the cells by row. It is kept in a file,
+// so that a run of only some columns or rows adds to the results of earlier runs.
 type Table struct {
 	Versions string
 	Columns  map[string]map[string]Cell
 }
 
-// Load reads the table that an earlier run with the same versions left, or begins one.
+// Load reads the table of earlier runs from a file. If there is none, or it is of other versions, Load returns an empty
+// table.
 func Load(file, versions string) (*Table, error) {
 	t := &Table{}
 	text, err := os.ReadFile(file)
@@ -63,7 +64,7 @@ func Load(file, versions string) (*Table, error) {
 	return t, nil
 }
 
-// Save writes the file that Load reads.
+// Save writes the table to a file for Load.
 func (t *Table) Save(file string) error {
 	text, err := json.MarshalIndent(t, "", "\t")
 	if err != nil {
@@ -72,7 +73,7 @@ func (t *Table) Save(file string) error {
 	return os.WriteFile(file, text, 0o644)
 }
 
-// Set fills a cell.
+// Set sets the cell in a column and row.
 func (t *Table) Set(column, row string, c Cell) {
 	if t.Columns[column] == nil {
 		t.Columns[column] = map[string]Cell{}
@@ -80,7 +81,7 @@ func (t *Table) Set(column, row string, c Cell) {
 	t.Columns[column][row] = c
 }
 
-// Failed counts the cells that have failed.
+// Failed returns the number of failed cells.
 func (t *Table) Failed() (n int) {
 	for _, column := range t.Columns {
 		for _, c := range column {
@@ -92,7 +93,7 @@ func (t *Table) Failed() (n int) {
 	return n
 }
 
-// Markdown is the table for people, with those of the columns that were tried, and the rows.
+// Markdown returns the table as Markdown, with the given rows, and with those of the given columns that have a cell.
 func (t *Table) Markdown(columns, rows []string) string {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c string) bool {
 		return t.Columns[c] == nil

@@ -11,20 +11,22 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// The hosts of a machine are namespaces with an interface NIC each. Server is the address of host B.
+// Names in a machine. Its two hosts are the namespaces HostA and HostB, each with an interface NIC. Server is the
+// address of host B.
 const (
 	HostA, HostB = "a", "b"
 	NIC          = "eth0"
 	Server       = "192.0.2.2"
 	Payload      = "/tmp/payload" // the file that transfers move
-	Served       = "/tmp/served"  // the directory of a server
+	Served       = "/tmp/served"  // the directory that a server serves
 	Xwarp        = vm.SharePath + "/xwarp"
 )
 
-// MakeServed is the script that empties Served.
+// MakeServed is a script that makes Served an empty directory.
 const MakeServed = "rm -rf " + Served + "; mkdir " + Served + "\n"
 
-// Patience is the timeout of one command, for a machine that shares two processors with other work.
+// Patience is the timeout of one command. It is long, because the emulated machine may share two processors with other
+// work.
 const Patience = 15 * time.Minute
 
 // Machine is a virtual machine, and the log of what runs in it.
@@ -36,7 +38,7 @@ type Machine struct {
 // In returns a command that runs in a host's namespace.
 func In(host, command string) string { return "ip netns exec " + host + " " + command }
 
-// Script runs a script and returns its output; the error of a failed script includes the last line.
+// Script runs a shell script and returns its output. The error of a failed script has its last line of output.
 func (m *Machine) Script(text string) (string, error) { return m.VM.Script(m.Log, text, Patience) }
 
 // Do runs a script that must succeed.
@@ -45,13 +47,13 @@ func (m *Machine) Do(script string) error {
 	return err
 }
 
-// MakePayload fills Payload with random bytes.
+// MakePayload makes Payload a file of mib MiB of random bytes.
 func (m *Machine) MakePayload(mib int) error {
 	return m.Do(fmt.Sprintf("head -c %dM /dev/urandom >%s", mib, Payload))
 }
 
-// Background starts a command that prints something when it is ready. The error of a command that ends before has its
-// last line of output.
+// Background starts a command and waits until it has printed ready. If the command ends before, the error has its last
+// line of output.
 func (m *Machine) Background(command, ready string) (*vm.Process, error) {
 	fmt.Fprintf(m.Log, "$ %s &\n", command)
 	p, err := m.Spawn("exec " + command)
@@ -69,7 +71,7 @@ func (m *Machine) Background(command, ready string) (*vm.Process, error) {
 	return p, nil
 }
 
-// CheckEnd waits for a command to end, which should happen soon.
+// CheckEnd waits until a command has ended, and kills it after Patience. It returns an error unless the exit code is 0.
 func (m *Machine) CheckEnd(p *vm.Process) error {
 	code, err := p.Wait(Patience)
 	fmt.Fprintf(m.Log, "server: %s[%d]\n", p.Output(), code)
@@ -82,7 +84,7 @@ func (m *Machine) CheckEnd(p *vm.Process) error {
 	return nil
 }
 
-// Interrupt ends a server in order and returns its errors.
+// Interrupt ends a server by SIGINT and waits for its end as CheckEnd does.
 func (m *Machine) Interrupt(p *vm.Process) error {
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		return err
@@ -90,11 +92,11 @@ func (m *Machine) Interrupt(p *vm.Process) error {
 	return m.CheckEnd(p)
 }
 
-// Socket is the control socket of a host's daemon.
+// Socket returns the path of the control socket of a host's daemon.
 func Socket(host string) string { return "/run/xwarpd-" + host }
 
 // StartDaemon starts an xwarpd for an interface on a host, or in the machine itself if host is empty. It returns when
-// the daemon serves. more is the rest of its file, which begins with the table of the interface.
+// the daemon serves. more is appended to its configuration file, which ends with the table of the interface.
 func (m *Machine) StartDaemon(host, device, more string) (*vm.Process, error) {
 	file := Socket(host) + ".toml"
 	if err := m.Do(fmt.Sprintf(`cat >%s <<'END'
@@ -130,7 +132,8 @@ func (m *Machine) Status(host string) ([]output.Device, error) {
 	return v.Devices, nil
 }
 
-// Fix runs doctor --fix for a device of each host, after which no check may fail, and returns its fixes and warnings.
+// Fix runs xwarp doctor --fix for a device on each host. It fails if a check still fails, and returns the fixes and
+// warnings of host B as text.
 func (m *Machine) Fix(device string) (text string, err error) {
 	for _, h := range []string{HostA, HostB} {
 		out, err := m.Script(In(h, fmt.Sprintf("%s doctor --fix --interface %s --json --state "+
@@ -145,7 +148,7 @@ func (m *Machine) Fix(device string) (text string, err error) {
 	return text, nil
 }
 
-// Close ends the machine.
+// Close writes the console of the machine to the log and ends the machine.
 func (m *Machine) Close() error {
 	fmt.Fprintf(m.Log, "console:\n%s\n", m.Console())
 	return m.VM.Close()

@@ -1,5 +1,5 @@
-// Package trial runs trials in virtual machines, and writes a table of the results: a column for each kind of machine,
-// a row for each trial. The machines have two hosts, which are network namespaces.
+// Package trial runs trials in virtual machines and writes a table of the results: a column for each kind of machine, a
+// row for each trial. Each machine has two hosts, which are network namespaces.
 package trial
 
 import (
@@ -18,21 +18,22 @@ import (
 	"xwarp/scripts/lab/table"
 )
 
-// Set is the columns and rows of one table.
+// Set is a command that fills one table: its columns and rows, and how to get their results.
 type Set[M machine] struct {
-	Name string // of the command
-	// Versions returns the version of everything that all machines share. Results of other versions are dropped.
+	Name string // name of the command
+	// Versions returns the versions of what all machines share, as text. Saved results of other versions are dropped.
 	Versions func() (string, error)
 	Columns  []Column[M]
 	Trials   []Trial[M] // in the order in which they run
-	// Preamble returns the text before the table. isPart means that the table has results of several runs.
+	// Preamble returns the text before the table. isPart means that this run was limited to some columns or rows, so
+	// that others may be of earlier runs.
 	Preamble func(versions string, isPart bool) string
 
-	only, try   regexp.Regexp // columns and rows
+	only, try   regexp.Regexp // the names of columns and of rows to run
 	script, out string
 }
 
-// machine is a Machine, or a struct that has one.
+// machine is implemented by Machine and by structs that embed it.
 type machine interface {
 	Script(text string) (string, error)
 	Running() bool
@@ -41,13 +42,14 @@ type machine interface {
 
 // Column is a kind of machine.
 type Column[M machine] struct {
-	Name  string // for -only, and of the log
-	Title string
-	// Version is the version of what only this column has, shown in the row "kernel". Nil means none.
+	Name  string // name for -only and in the name of the log
+	Title string // head of the column
+	// Version returns the version of what only this column uses, for the row "kernel". Nil means that there is none.
 	Version func() (string, error)
-	// Boot makes a machine with the programs in a directory.
+	// Boot boots a machine that has the programs in the directory dir.
 	Boot func(ctx context.Context, dir string, log io.Writer) (M, error)
-	// Judge returns the error of a trial, marked if it is not a failure of xwarp.
+	// Judge returns the error of a trial. It wraps ErrNotOffered or ErrElsewhere of package table around err if xwarp
+	// is not to blame.
 	Judge func(row string, err error) error
 }
 
@@ -57,11 +59,11 @@ type Trial[M machine] struct {
 	Run  func(m M) (string, error)
 }
 
-// versionRow is the first row if columns have versions of their own.
+// versionRow is the name of the first row if the columns have a Version.
 const versionRow = "kernel"
 
-// Main is the main function of a command, which ends when it is interrupted. The exit status is 1 after an error, or if
-// trials failed.
+// Main is the main function of the command. The first argument is the directory with the programs. Main exits with
+// status 1 after an error or if trials failed.
 func (s *Set[M]) Main() {
 	flag.StringVar(&s.out, "out", "bench/results/"+s.Name+".md", "the table; empty: none")
 	flag.TextVar(&s.only, "only", regexp.MustCompile(""), s.Name+" whose name matches")
@@ -81,7 +83,8 @@ func (s *Set[M]) Main() {
 	}
 }
 
-// run runs the chosen trials on the chosen columns, one machine at a time, and returns the number of failed cells.
+// run runs the chosen trials on the chosen columns, one machine at a time. It returns the number of failed cells in the
+// table, including those of earlier runs.
 func (s *Set[M]) run(ctx context.Context, dir string) (failed int, err error) {
 	versions, err := s.Versions()
 	if err != nil {
@@ -121,7 +124,8 @@ func (s *Set[M]) run(ctx context.Context, dir string) (failed int, err error) {
 	return t.Failed(), errors.Join(err, t.Save(state))
 }
 
-// fillColumn boots a machine and runs the trials in it, and in a new machine if that one ends.
+// fillColumn runs the chosen trials of a column in one machine. If the machine ends during a trial, it boots a new one
+// for the next trial.
 func (s *Set[M]) fillColumn(ctx context.Context, c *Column[M], dir string, t *table.Table) error {
 	if c.Version != nil {
 		version, err := c.Version()
@@ -129,7 +133,7 @@ func (s *Set[M]) fillColumn(ctx context.Context, c *Column[M], dir string, t *ta
 			return err
 		}
 		if v := (table.Cell{Text: version}); t.Columns[c.Title][versionRow] != v {
-			delete(t.Columns, c.Title) // an earlier version's
+			delete(t.Columns, c.Title) // its results are of another version
 			t.Set(c.Title, versionRow, v)
 		}
 	}
