@@ -21,14 +21,13 @@ type Capture struct {
 	done chan error
 }
 
-// Capture writes the frames on the machine's link that match filter (pcap-filter(7); empty = all) to file, in
-// pcap format, and returns when tcpdump listens. The frames are those of the wire: whole, and with their
-// checksums.
+// Capture starts to write the frames on the machine's link that match filter (pcap-filter(7); empty means all) to file,
+// in pcap format. It returns when tcpdump listens. The frames are whole and have complete checksums, as on a wire.
 func (v *VM) Capture(file, filter string) (*Capture, error) {
 	return capture(v.net.hub, v.tapName, file, filter)
 }
 
-// Capture does the same on the hub's end of the peer namespace's link.
+// Capture is like VM.Capture, but for the link of the peer namespace. It captures at the hub's end of that link.
 func (n *Network) Capture(file, filter string) (*Capture, error) {
 	return capture(n.hub, hubLink, file, filter)
 }
@@ -79,10 +78,11 @@ func capture(ns *topo.Namespace, link, file, filter string) (*Capture, error) {
 
 var droppedLine = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
 
-// Stop ends the capture once the frames sent before the call are in the file.
+// Stop waits until the frames that were sent before the call are in the file, and ends the capture. It returns an error
+// if the capture lacks frames.
 func (c *Capture) Stop() error {
-	// On the signal tcpdump writes the frames that it has read; those still in the kernel are lost. On a busy processor
-	// reading takes a while.
+	// When it gets the signal, tcpdump writes the frames that it has read and loses those that are still in the kernel.
+	// Therefore wait until the file no longer grows: on a busy processor tcpdump needs time to read the frames.
 	size := int64(-1)
 	for range 60 {
 		i, err := os.Stat(c.File)
@@ -107,5 +107,5 @@ func (c *Capture) Stop() error {
 	}
 }
 
-// settle is how long a capture must not grow to count as complete.
+// settle is the time after which a capture that has not grown counts as complete.
 const settle = 500 * time.Millisecond

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDeathIsExplained ends a machine during its test in two ways: the errors of the running command and of Close give
-// the cause.
+// TestDeathIsExplained ends a machine while a command runs in it, in two ways. The errors of the running command, of
+// WaitOutput and of Close must give the cause.
 func TestDeathIsExplained(t *testing.T) {
 	Need(t)
 	for _, tc := range []struct {

@@ -15,24 +15,25 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// SharePath is where a machine has Options.Share.
+// SharePath is the directory at which a machine mounts Options.Share.
 const SharePath = "/share"
 
-// noOffloads are the properties with which virtio-net passes only packets that can be on a wire.
+// noOffloads are properties of virtio-net without which it would pass packets that cannot be on a wire: larger than the
+// MTU, or without a checksum.
 const noOffloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
 	"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
 
 // NIC is a network card of a machine.
 type NIC struct {
-	Device string // what qemu's -device takes, but for MAC and back end: "igb", "virtio-net-pci,mq=on,vectors=10"
+	Device string // the value of qemu's -device without MAC and back end, such as "virtio-net-pci,mq=on,vectors=10"
 	MAC    string
-	Taps   []*os.File // one for each queue of its tap, see OpenTap; the caller may close them when the machine runs
+	Taps   []*os.File // one file for each queue of the tap, from OpenTap; the caller may close them after Start
 
-	wired bool // Taps holds the emulator's end of a wire
+	wired bool // Taps holds the emulator's end of a wire instead of a tap
 }
 
-// OpenTap makes a tap device in the calling thread's network namespace. It vanishes when the files, and every
-// copy of them, are closed. There is one file for each queue.
+// OpenTap makes a tap device in the calling thread's network namespace and returns one file for each queue. The device
+// disappears when all files and all duplicates of them are closed.
 func OpenTap(name string, queues int) ([]*os.File, error) {
 	tap := &netlink.Tuntap{Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI,
 		NonPersist: true, Queues: queues}
@@ -52,7 +53,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// startQemu runs the emulator, which inherits the taps from file 3 on, and the agent's socket behind them.
+// startQemu starts the emulator. It inherits the files of the taps, from descriptor 3 on, followed by the agent's
+// socket.
 func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	var files []*os.File
 	inherit := func(f *os.File) string {
@@ -108,7 +110,8 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	return nil
 }
 
-// emulator is the qemu program: the host's, or one that the builds downloaded because the host's is too old.
+// emulator returns the qemu program: one that the builds downloaded because the host's is too old, otherwise the
+// host's.
 func emulator(o Options) string {
 	name, fetched := "qemu-system-x86_64", "qemu"+newest
 	if o.arch == "arm64" {
@@ -123,7 +126,8 @@ func emulator(o Options) string {
 	return name
 }
 
-// board are the machine options for each processor.
+// board has the options of qemu that depend on the machine's processor, the console's device, and the name of the root
+// directory.
 type board struct{ machine, cpu, console, root string }
 
 func (o *Options) board() board {
@@ -136,17 +140,17 @@ func (o *Options) board() board {
 	return board{"pc", "max", "ttyS0", "root"}
 }
 
-// minMaxCPUs is the smallest maximum number of processors of a machine (maxcpus). With 1 the emulator translates locked
-// instructions to plain ones. Linux on amd64 has no other memory barrier between its drivers and the emulator's
-// devices, which run in another thread. Sometimes a driver and a device then both miss the other's work, and the
-// network or the root file system stalls.
+// minMaxCPUs is the smallest value that a machine gets for maxcpus, its maximum number of processors. With maxcpus=1
+// the emulator translates locked instructions to plain ones. But Linux on amd64 has no other memory barrier between its
+// drivers and the emulator's devices, which run in another thread. Sometimes a driver and a device then both miss the
+// other's work, and the network or the root file system stalls.
 const minMaxCPUs = 2
 
-// machine returns the options of a machine except for its network cards.
+// machine returns qemu's options for a machine, except those for its network cards and the agent.
 func (v *VM) machine(o Options) []string {
 	b, cpus := o.board(), max(o.CPUs, 1)
-	// Each message of the kernel is on the console; an oops ends the machine by a panic, and a panic ends the
-	// emulator. no_timer_check: a kernel with little processor time assumes that the timer is dead, and stops.
+	// All messages of the kernel go to the console. An oops becomes a panic, and a panic ends the emulator.
+	// no_timer_check: without it a kernel that gets little processor time assumes that the timer is dead, and stops.
 	args := []string{
 		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",

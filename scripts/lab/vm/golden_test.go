@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// golden is a file of testdata: the name of each case, and indented the observation.
+// golden is a file of testdata with expected observations: the name of each case, followed by its indented observation.
 type golden struct {
-	want map[string]string
-	seen strings.Builder
+	want map[string]string // the observations in the file by case
+	seen strings.Builder   // the content of the file by what was observed now
 }
 
-// check runs one case. The observation depends on the waiting time. On a busy machine a case that differs from the file
-// is repeated with a longer wait.
+// check runs one case and compares its observation with the file. run waits until siw has been quiet for the given
+// time. On a busy machine that may be too short, so a case that differs is repeated with a longer time.
 func (g *golden) check(t *testing.T, file, name string, run func(quiet time.Duration) string) {
 	t.Helper()
 	if g.want == nil && !*update {
@@ -53,7 +53,7 @@ func (g *golden) load(t *testing.T, file string) {
 	}
 }
 
-// done writes the file with -update.
+// done writes the observations to the file if -update is given and the test has not failed.
 func (g *golden) done(t *testing.T, file string) {
 	t.Helper()
 	if *update && !t.Failed() {

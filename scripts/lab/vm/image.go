@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// errNotBuilt says that scripts/lab/build.sh has not run.
+// errNotBuilt is wrapped by errors about missing images: the build script has not run or has not finished.
 var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab; for the newest kernel scripts/lab/drivers/build.sh, for others scripts/lab/kernels/build.sh), as root")
 
-// newest is the suffix of the images for machines with Options.Newest.
+// newest is the suffix of the image files for machines with Options.Newest.
 const newest = "-newest"
 
-// Dir is where build.sh puts the images: $LAB_DIR, or build/lab in the repository around the working directory.
+// Dir returns the directory of the images: $LAB_DIR, or build/lab in the repository that contains the working
+// directory.
 func Dir() (string, error) {
 	if dir := os.Getenv("LAB_DIR"); dir != "" {
 		return dir, nil
@@ -37,7 +38,8 @@ func Dir() (string, error) {
 	}
 }
 
-// built returns the directory of a complete build, or an error that says what to do.
+// built returns the directory of the images if those with the suffix are complete. Otherwise its error wraps
+// errNotBuilt, which names the build script.
 func built(suffix string) (string, error) {
 	dir, err := Dir()
 	if err != nil {
@@ -51,7 +53,7 @@ func built(suffix string) (string, error) {
 	return dir, nil
 }
 
-// Newest returns the kernel and the emulator of machines with Options.Newest.
+// Newest returns as text the versions of the kernel and the emulator of machines with Options.Newest.
 func Newest() (string, error) {
 	dir, err := built(newest)
 	if err != nil {
@@ -61,7 +63,8 @@ func Newest() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// KernelOf returns the version and processor of a kernel of scripts/lab/kernels/build.sh.
+// KernelOf returns the version and the processor of a kernel that scripts/lab/kernels/build.sh has built, by its name
+// there.
 func KernelOf(name string) (version, arch string, err error) {
 	dir, err := built("-" + name)
 	if err != nil {
@@ -77,13 +80,14 @@ func KernelOf(name string) (version, arch string, err error) {
 	return version, arch, nil
 }
 
-// Need ends the test unless the lab is built: it fails with LAB=1 in the environment, and skips otherwise.
+// Need ends the test if the images are not built. The test then fails with LAB=1 in the environment, and is skipped
+// otherwise.
 func Need(t testing.TB) {
 	t.Helper()
 	need(t, "")
 }
 
-// NeedNewest is Need for machines with Options.Newest.
+// NeedNewest is like Need, but for the images of machines with Options.Newest.
 func NeedNewest(t testing.TB) {
 	t.Helper()
 	need(t, newest)

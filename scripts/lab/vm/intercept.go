@@ -9,21 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Intercept is called with each frame between a machine and its network, one at a time. It may change the frame in
-// place, and drops it by returning false.
+// An Intercept is called with each frame between a machine and its network. Calls do not overlap. It may change the
+// frame in place. The frame is dropped if it returns false.
 type Intercept func(toMachine bool, frame []byte) bool
 
 // wire carries frames between a machine's card and its tap through an Intercept.
 type wire struct {
 	tap, card *os.File
-	mu        sync.Mutex // of f
+	mu        sync.Mutex // held during calls of f
 	f         Intercept
 }
 
-// largestFrame is the largest frame of a tap without offloads, in bytes.
+// largestFrame is more than the largest frame of a tap without offloads, in bytes.
 const largestFrame = 1 << 16
 
-// newWire puts a wire in front of a tap and returns the emulator's end of it.
+// newWire starts a wire between a tap and a card, and returns it with the file that the emulator uses as its card's
+// back end. The caller closes that file. The wire has its own duplicate of the tap.
 func newWire(tap *os.File, f Intercept) (w *wire, card *os.File, err error) {
 	// The emulator's card sends and takes one frame for each datagram.
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -45,7 +46,7 @@ func newWire(tap *os.File, f Intercept) (w *wire, card *os.File, err error) {
 	return w, os.NewFile(uintptr(fds[1]), "card of the emulator"), nil
 }
 
-// carry runs until either file is closed.
+// carry passes the frames of one direction until either file is closed.
 func (w *wire) carry(from, to *os.File, toMachine bool) {
 	for b := make([]byte, largestFrame); ; {
 		n, err := from.Read(b)
@@ -58,7 +59,7 @@ func (w *wire) carry(from, to *os.File, toMachine bool) {
 		if !pass {
 			continue
 		}
-		// A link that is down refuses a frame, which is lost as it would be without the wire.
+		// A link that is down refuses the frame. It is then lost, as without the wire.
 		if _, err := to.Write(b[:n]); errors.Is(err, os.ErrClosed) {
 			return
 		}

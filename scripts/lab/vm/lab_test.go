@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata: the captures and siw's answers")
 
-// machines are two machines on one network, booted by the first test that needs them. Both ask for CRC.
+// machines are two machines on one network, booted by the first test that needs them. The siw of both asks for CRC.
 var machines struct {
 	once sync.Once
 	net  *Network
@@ -56,7 +56,7 @@ func closeMachines() error {
 	return errors.Join(errs...)
 }
 
-// pair gives the test both machines.
+// pair returns the two machines and boots them on the first call.
 func pair(t *testing.T) (server, client *VM) {
 	t.Helper()
 	Need(t)
@@ -78,7 +78,7 @@ func pair(t *testing.T) (server, client *VM) {
 	if machines.err != nil {
 		t.Fatal(machines.err)
 	}
-	// Numbers, and with them addresses, follow the order of booting.
+	// The machines boot in parallel, so either may have number 0 and its addresses.
 	if machines.vm[0].Number == 0 {
 		return machines.vm[0], machines.vm[1]
 	}
@@ -123,8 +123,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestNetwork reaches the machine from the namespace, before, while and after a native XDP program is on the
-// namespace's link.
+// TestNetwork checks that the machine and the peer namespace reach each other before, while and after a native XDP
+// program is attached to the namespace's link.
 func TestNetwork(t *testing.T) {
 	v, _ := pair(t)
 	reach := func(when string) {
@@ -172,16 +172,16 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// tool is a program of rdma-core run between two siw ends.
+// tool is a run of a program of rdma-core between the siw of two machines.
 type tool struct {
-	name           string // of the capture
+	name           string // name of the capture
 	port           uint16
 	server, client string
 }
 
 func tools(server *VM) []tool {
 	var list []tool
-	for _, size := range []int{64, 4096, 65535} { // 65535 is the most that rping takes
+	for _, size := range []int{64, 4096, 65535} { // 65535 is the largest size of rping
 		count := 10
 		if size > 4096 {
 			count = 1
@@ -206,12 +206,12 @@ func tools(server *VM) []tool {
 	)
 }
 
-// errEarly means that a tool failed because its server's first Send arrived together with the Reply. siw as responder
-// does not wait for the initiator's first FPDU, and siw as initiator gives up if an FPDU arrives before it has read the
-// Reply. This happens at random, so the test retries.
+// errEarly means that a tool failed because its server's first Send arrived before siw had read the Reply. siw as
+// responder does not wait for the initiator's first FPDU before it sends, and siw as initiator then gives up. This
+// happens at random, so the test retries.
 var errEarly = errors.New("an FPDU came before the initiator had sent one")
 
-// early reports whether the capture shows that: FPDUs of the server, none of the client.
+// early reports whether the first connection of a capture has FPDUs of the server but none of the client: see errEarly.
 func early(file string) bool {
 	f, err := os.Open(file)
 	if err != nil {
@@ -227,8 +227,8 @@ func early(file string) bool {
 	return err1 == nil && err2 == nil && len(down) > 0 && len(up) == 0
 }
 
-// TestTools runs each tool between the two machines and decodes what went over the link between them, with
-// tshark and with package lab's reader.
+// TestTools runs each tool between the two machines. tshark and package lab must be able to decode the captured
+// traffic.
 func TestTools(t *testing.T) {
 	server, client := pair(t)
 	for _, tl := range tools(server) {
@@ -255,7 +255,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// runTool returns the capture of one run, and what both sides printed.
+// runTool runs a tool once and returns the capture and the output of both sides.
 func runTool(server, client *VM, tl tool, dir string) (data []byte, printed string, err error) {
 	file := filepath.Join(dir, tl.name+".pcap")
 	capture, err := server.Capture(file, "tcp")
@@ -304,8 +304,8 @@ func runTool(server, client *VM, tl tool, dir string) (data []byte, printed stri
 	return data, printed, err
 }
 
-// TestMarkersRejected captures siw's rejection of markers, and its acceptance of the same peer without them on the next
-// connection.
+// TestMarkersRejected captures two connections: siw rejects the first, which asks for markers, and accepts the second,
+// which does not.
 func TestMarkersRejected(t *testing.T) {
 	server, _ := pair(t)
 	const port = 7188
@@ -352,10 +352,10 @@ func TestMarkersRejected(t *testing.T) {
 	}
 }
 
-// tshark decodes the capture: it must find FPDUs, and no bad CRC and nothing malformed. The heuristics for
-// what may be inside a Send are off, they take rsockets' four bytes for RPC.
+// tshark decodes a capture with tshark, which must find FPDUs, no bad CRC and nothing malformed. The heuristics for
+// protocols inside a Send are off, because they take the four bytes of rsockets for RPC-over-RDMA.
 func tshark(file string) error {
-	// A client's port may by chance be one that another protocol has registered.
+	// By chance a client may use a port that is registered for another protocol, so heuristics come first.
 	cmd := exec.Command("tshark", "-r", file, "-o", "tcp.try_heuristic_first:TRUE",
 		"--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct", "-V")
 	var complaints bytes.Buffer
@@ -377,7 +377,7 @@ func tshark(file string) error {
 	return nil
 }
 
-// orExit returns err, or an error for a nonzero exit code.
+// orExit returns err, or an error about a nonzero exit status if err is nil.
 func orExit(err error) error {
 	if err == nil {
 		return errors.New("nonzero exit status")

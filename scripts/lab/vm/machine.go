@@ -1,4 +1,4 @@
-// Package vm boots virtual machines that hold Linux's soft-iWARP driver (siw), beside a network namespace for
+// Package vm boots virtual machines with Linux's soft-iWARP driver (siw), and connects them to a network namespace for
 // the program under test.
 //
 //	  peer namespace                 hub namespace                    virtual machine
@@ -8,11 +8,11 @@
 //	└─────────────────┘        └──────────────────────┘            │siw0 on eth0      │
 //	                                                               └──────────────────┘
 //
-// The program under test owns xw0 and may attach a native XDP program: the bridge is in a namespace of its own, and
-// offloads that would show packets which cannot be on a wire are off. Both namespaces have no name. They, their
-// contents, the machines and the captures vanish with the process that created them, however it ends.
+// The program under test owns xw0 and may attach a native XDP program. The bridge is in a separate namespace. Offloads
+// are off, so that all packets are as on a wire. The namespaces have no names. They, their contents, the machines and
+// the running captures end with the process that created them, however it ends.
 //
-// scripts/lab/build.sh builds the images; a test begins with Need.
+// scripts/lab/build.sh builds the images. A test calls Need first.
 package vm
 
 import (
@@ -34,61 +34,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Siw are the driver's parameters. The zero value is the driver with Linux's defaults: revision 2, CRC only if
-// the peer requests it; and with one bug fixed, see Stock.
+// Siw are the parameters of the siw driver. The zero value means Linux's defaults, which are revision 2 and CRC only if
+// the peer requests it, but with one bug fixed: see Stock.
 type Siw struct {
 	CRC        bool // mpa_crc_required: ask for CRC in Requests and Replies
-	CRCStrict  bool // mpa_crc_strict: refuse a peer whose C bit differs from ours
-	PeerToPeer bool // peer_to_peer: as initiator ask for an RTR
-	Revision   int  // of the Requests it sends, 1 or 2; 0 means 2
-	// keep the bug that a responder overlooks FPDUs which arrive just after its Reply, until more
-	// bytes arrive
+	CRCStrict  bool // mpa_crc_strict: refuse a peer whose C bit differs from siw's own
+	PeerToPeer bool // peer_to_peer: as initiator ask for an RTR message
+	Revision   int  // MPA revision of the Requests that siw sends, 1 or 2; 0 means 2
+	// Stock keeps a bug of the driver: a responder overlooks FPDUs that arrive just after its Reply, until more bytes
+	// arrive.
 	Stock bool
 }
 
-// Options of one machine. The comment of each field gives the meaning of its zero value.
+// Options are the settings of one machine.
 type Options struct {
-	Network *Network // where to plug it in; nil = a network of its own, closed with it
+	Network *Network // the network that the machine joins; nil: a new one, which ends with the machine
 	// NICs are the machine's cards, which stay unconfigured and without soft-iWARP. They replace Network and eth0.
-	// Empty means one card on Network.
+	// Empty means one card, eth0, on Network.
 	NICs      []NIC
-	Newest    bool   // the newest kernel, as scripts/lab/drivers/build.sh has it
-	Kernel    string // one of scripts/lab/kernels/build.sh, by its name there
-	NoSiw     bool   // no soft-iWARP: eth0 is the program's
-	Share     string // a directory of the host, mounted read-only at SharePath; "" = none
-	CPUs      int    // 0 = 1
-	MemoryMiB int    // 0 = 512
+	Newest    bool   // boot the newest kernel, which scripts/lab/drivers/build.sh has downloaded
+	Kernel    string // boot this kernel of scripts/lab/kernels/build.sh, by its name there; empty: the lab's or newest
+	NoSiw     bool   // no soft-iWARP, so that programs in the machine may use eth0
+	Share     string // a directory of the host that is mounted read-only at SharePath; empty: none
+	CPUs      int    // number of processors; 0: 1
+	MemoryMiB int    // 0: 512
 	Siw       Siw    // soft-iWARP on eth0
-	// Intercept sees, changes and drops frames between the machine and Network. nil = none.
+	// Intercept sees, changes and drops frames between the machine and Network. nil means none.
 	Intercept Intercept
 
-	dir  string // what to boot from
-	arch string // the machine's processor, as Debian calls it
+	dir  string // directory of the images
+	arch string // the machine's processor, by Debian's name
 }
 
-// bootTimeout bounds the boot, and the first commands: 10 s on an idle machine.
+// bootTimeout bounds the boot, and also the commands that set up the machine. On an idle computer they take 10 s.
 const bootTimeout = 15 * time.Minute
 
 // VM is a running machine. All methods may be called from any goroutine.
 type VM struct {
 	Addr4, Addr6 netip.Addr
-	Number       int // on its network, from 0
+	Number       int // number on its network, from 0
 
 	net     *Network
 	ownNet  bool
 	tapName string
-	wire    *wire  // with Options.Intercept
-	dir     string // temporary: the console's log
+	wire    *wire  // set with Options.Intercept
+	dir     string // temporary directory for the logs of the console and of qemu
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed when qemu has ended
 	agent   *agent
 	running sync.Map // each *Process that has not ended is a key
 
-	close func() error // once
+	close func() error // shutDown, which runs only once
 }
 
-// Start boots a machine and returns when its commands can be run and its soft-iWARP device exists. ctx ends
-// the wait, not the machine's life: that ends with Close, or with this process.
+// Start boots a machine and returns when it can run commands and its soft-iWARP device exists. ctx limits only the
+// boot. The machine runs until Close or until this process ends.
 func Start(ctx context.Context, o Options) (v *VM, err error) {
 	if o.dir, err = built(o.suffix()); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if err := v.boot(ctx, o); err != nil {
-		if v.Running() { // else Close tells
+		if v.Running() { // otherwise the error of Close has the console
 			err = fmt.Errorf("%w%s", err, v.ConsoleEnd())
 		}
 		return nil, fmt.Errorf("lab machine: %w", errors.Join(err, v.Close()))
@@ -166,7 +166,7 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 	return v.setUp(o)
 }
 
-// plugIn gives the machine its place in the network.
+// plugIn gives the machine a number, addresses and a tap on its network. It returns the card for that tap.
 func (v *VM) plugIn() (nic NIC, err error) {
 	if v.Number = int(v.net.vms.Add(1)) - 1; v.Number >= maxVMs {
 		return nic, fmt.Errorf("a lab network takes %d machines in its life, no more", maxVMs)
@@ -180,7 +180,7 @@ func (v *VM) plugIn() (nic NIC, err error) {
 	return nic, err
 }
 
-// setUp gives the machine its addresses and its soft-iWARP device.
+// setUp mounts the share in the machine, and gives the machine its addresses and its soft-iWARP device.
 func (v *VM) setUp(o Options) error {
 	script := "set -e\nip link set lo up\n"
 	if o.Share != "" {
@@ -226,7 +226,7 @@ rdma link add siw0 type siw netdev eth0
 		s.CRC, s.CRCStrict, s.PeerToPeer, cmp.Or(s.Revision, 2), !s.Stock)
 }
 
-// Pause stops the emulator for d: nothing in the machine runs, and its clock jumps.
+// Pause stops the emulator for the time d. Meanwhile nothing runs in the machine; afterwards its clock jumps.
 func (v *VM) Pause(d time.Duration) error {
 	if err := v.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop the emulator: %w", err)
@@ -238,16 +238,16 @@ func (v *VM) Pause(d time.Duration) error {
 	return nil
 }
 
-// ProcessorTime returns the processor time that the emulator has used so far. Other programs of the host add nothing to
-// it, as they do to the machine's own account of its processors.
+// ProcessorTime returns the processor time that the emulator has used so far. Unlike the machine's own statistics, it
+// does not depend on other programs of the host.
 func (v *VM) ProcessorTime() (time.Duration, error) {
-	clock := int32(^v.cmd.Process.Pid<<3 | 2) // as clock_getcpuclockid(3) makes it
+	clock := int32(^v.cmd.Process.Pid<<3 | 2) // the clock ID that clock_getcpuclockid(3) returns
 	var t unix.Timespec
 	err := unix.ClockGettime(clock, &t)
 	return time.Duration(t.Nano()), err
 }
 
-// Running says whether the emulator still runs.
+// Running reports whether the emulator still runs.
 func (v *VM) Running() bool {
 	select {
 	case <-v.exited:
@@ -259,13 +259,13 @@ func (v *VM) Running() bool {
 
 func (v *VM) consoleFile() string { return filepath.Join(v.dir, "console.log") }
 
-// Console returns what the machine's kernel said.
+// Console returns all messages of the machine's kernel.
 func (v *VM) Console() string {
 	b, _ := os.ReadFile(v.consoleFile())
 	return string(b)
 }
 
-// consoleLines is how much of the console an error repeats: an oops with its panic has some 80 lines.
+// consoleLines is the number of lines of the console that an error repeats. An oops with its panic has about 80.
 const consoleLines = 120
 
 // ConsoleEnd returns the last messages of the emulator and of the machine's kernel, for an error.
@@ -283,8 +283,8 @@ func (v *VM) ConsoleEnd() string {
 		strings.Join(lines[max(0, len(lines)-consoleLines):], "\n")
 }
 
-// death returns an error with all that is known about an end which nobody asked for: the emulator's exit status, the
-// commands that ran, and the console. It is nil while the emulator runs.
+// death returns an error about an unexpected end of the machine: with the emulator's exit status, the commands that
+// ran, and the end of the console. It returns nil if the emulator still runs or was never started.
 func (v *VM) death() error {
 	if v.cmd == nil || v.Running() {
 		return nil
@@ -298,8 +298,8 @@ func (v *VM) death() error {
 	return errors.New(text + v.ConsoleEnd())
 }
 
-// Close ends the machine, and its network if that was not given to it. It returns after the emulator has
-// ended. A machine that had ended before is an error, which says what it died of. Later calls return the same.
+// Close ends the machine, and also its network if Options had none. It returns when the emulator has ended. If the
+// machine had already ended by itself, it returns an error with the cause. Later calls return the same result.
 func (v *VM) Close() error { return v.close() }
 
 func (v *VM) shutDown() error {
@@ -310,7 +310,7 @@ func (v *VM) shutDown() error {
 		select {
 		case <-v.exited:
 		case <-time.After(5 * time.Second):
-			// Its file system is in memory: nothing is lost.
+			// Killing loses nothing, because the file system is in memory.
 			if err := v.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				errs = append(errs, err)
 			}

@@ -15,8 +15,8 @@ import (
 
 // Names and addresses inside a Network. They need not be unique on the host, because they are not visible outside.
 const (
-	PeerLink = "xw0"  // the device of the peer namespace
-	hubLink  = "hub0" // its other end, a port of the bridge
+	PeerLink = "xw0"  // the link of the peer namespace, one end of a veth pair
+	hubLink  = "hub0" // the other end, a port of the bridge
 
 	DefaultMTU = 1500
 	maxVMs     = 64
@@ -34,15 +34,15 @@ const (
 
 // Network is a bridge between one namespace for the program under test and any number of machines.
 type Network struct {
-	Peer *topo.Namespace // where the program under test runs, with PeerLink, PeerAddr4 and PeerAddr6
+	Peer *topo.Namespace // for the program under test, with PeerLink, PeerAddr4 and PeerAddr6
 	MTU  int
 
 	hub    *topo.Namespace
 	bridge *netlink.Bridge
-	vms    atomic.Int32 // machines ever attached: numbers are not used twice
+	vms    atomic.Int32 // number of machines that were ever attached: a number is never used twice
 }
 
-// NewNetwork makes both namespaces and what is in them. mtu 0 means DefaultMTU.
+// NewNetwork makes a network without machines: both namespaces, the bridge and the veth pair. mtu 0 means DefaultMTU.
 func NewNetwork(mtu int) (*Network, error) {
 	if mtu == 0 {
 		mtu = DefaultMTU
@@ -85,7 +85,7 @@ func (n *Network) build() (err error) {
 	if err := n.plug(hubLink); err != nil {
 		return err
 	}
-	// No frame larger than the MTU, or without its checksum, reaches the other end.
+	// So no frame is larger than the MTU, or without a whole checksum.
 	if err := n.hub.SetOffloads(hubLink, topo.NoOffloads); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (n *Network) configurePeer() error {
 		if err != nil {
 			return err
 		}
-		addr.Flags = unix.IFA_F_NODAD // at once, not after a second
+		addr.Flags = unix.IFA_F_NODAD // usable immediately, not after a second of duplicate address detection
 		if err := peer.AddrAdd(link, addr); err != nil {
 			return fmt.Errorf("add %v to %s: %w", p, PeerLink, err)
 		}
@@ -125,7 +125,7 @@ func (n *Network) attrs(name string) netlink.LinkAttrs {
 	return a
 }
 
-// plug makes a link of the hub a port of the bridge.
+// plug makes a link of the hub namespace a port of the bridge, sets its MTU and switches it on.
 func (n *Network) plug(name string) error {
 	hub := n.hub.Netlink()
 	link, err := hub.LinkByName(name)
@@ -144,7 +144,8 @@ func (n *Network) plug(name string) error {
 	return nil
 }
 
-// tap opens a new tap device on the bridge. It vanishes when the file, and every copy of it, is closed.
+// tap makes a tap device with one queue on the bridge. The device disappears when all duplicates of its file are
+// closed.
 func (n *Network) tap(name string) (files []*os.File, err error) {
 	err = n.hub.Do(func() (err error) {
 		files, err = OpenTap(name, 1)
@@ -159,7 +160,7 @@ func (n *Network) tap(name string) (files []*os.File, err error) {
 	return files, err
 }
 
-// Close removes the network. Close its machines first.
+// Close removes the network. The caller closes its machines before.
 func (n *Network) Close() error {
 	var errs []error
 	for _, ns := range []*topo.Namespace{n.Peer, n.hub} {

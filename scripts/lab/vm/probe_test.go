@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// This file is a second, deliberately simple implementation of MPA's start-up, over the kernel's TCP and
-// independent of packages mpa and ddp.
+// This file has a second, deliberately simple implementation of the MPA start-up over kernel TCP. It shares no code
+// with packages mpa and ddp.
 
 const (
 	flagM = 0x80
@@ -28,7 +28,7 @@ var (
 	keyRep = []byte("MPA ID Rep Frame")
 )
 
-// startup is an MPA start-up frame.
+// startup returns an MPA start-up frame.
 func startup(key []byte, flags, rev byte, private ...byte) []byte {
 	b := append([]byte(nil), key...)
 	b = append(b, flags, rev)
@@ -36,12 +36,12 @@ func startup(key []byte, flags, rev byte, private ...byte) []byte {
 	return append(b, private...)
 }
 
-// v2 is the private data of RFC 6581: two words with their control bits.
+// v2 returns the enhanced data of RFC 6581: IRD and ORD, each with control bits in its upper bits.
 func v2(ird, ord uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, ird), ord)
 }
 
-// describe prints a start-up frame in words, and what comes after it.
+// describe returns as text a start-up frame and the FPDUs after it.
 func describe(b []byte) string {
 	if len(b) < 20 {
 		return fmt.Sprintf("%d bytes %x", len(b), b)
@@ -75,7 +75,8 @@ var opcodes = [16]string{"Write", "ReadRequest", "ReadResponse", "Send", "SendIn
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// describeFPDUs prints each FPDU of a stream without markers. STags differ from run to run and are left out.
+// describeFPDUs returns as text each FPDU of a stream without markers. It leaves out STags, which differ from run to
+// run.
 func describeFPDUs(b []byte) string {
 	var list []string
 	for len(b) > 0 {
@@ -110,7 +111,7 @@ func describeFPDUs(b []byte) string {
 	return strings.Join(list, ", ")
 }
 
-// fpdu frames a ULPDU, with its CRC wrong if asked.
+// fpdu returns an FPDU with the given ULPDU and without markers. With badCRC its CRC is wrong.
 func fpdu(ulpdu []byte, badCRC bool) []byte {
 	b := binary.BigEndian.AppendUint16(nil, uint16(len(ulpdu)))
 	b = append(b, ulpdu...)
@@ -124,7 +125,7 @@ func fpdu(ulpdu []byte, badCRC bool) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc)
 }
 
-// untagged is a ULPDU of the untagged model, last segment, message offset 0.
+// untagged returns an untagged ULPDU: the only segment of a message on queue qn.
 func untagged(opcode byte, qn, msn uint32, payload ...byte) []byte {
 	b := []byte{0x41, 0x40 | opcode, 0, 0, 0, 0}
 	for _, w := range []uint32{qn, msn, 0} {
@@ -133,20 +134,21 @@ func untagged(opcode byte, qn, msn uint32, payload ...byte) []byte {
 	return append(b, payload...)
 }
 
-// tagged is a ULPDU of the tagged model, last segment, offset 0.
+// tagged returns a tagged ULPDU: the only segment of a message, for offset 0 of stag.
 func tagged(opcode byte, stag uint32, payload ...byte) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{0xc1, 0x40 | opcode}, stag)
 	return append(append(b, make([]byte, 8)...), payload...)
 }
 
-// rpingInfo is what rping sends to advertise a buffer: address, STag, size.
+// rpingInfo returns the message with which rping advertises a buffer: address, STag, size.
 func rpingInfo(size uint32) []byte {
 	b := binary.BigEndian.AppendUint64(nil, 0x1000)
 	b = binary.BigEndian.AppendUint32(b, 0x1234)
 	return binary.BigEndian.AppendUint32(b, size)
 }
 
-// listen reads until nothing comes for quiet, or the peer closes; how is "open", "FIN" or "RST".
+// listen reads until nothing has arrived for the time quiet, or until the connection ends. how is "open" in the first
+// case, otherwise "FIN", "RST" or the text of another error.
 func listen(c net.Conn, quiet time.Duration) (got []byte, how string) {
 	buf := make([]byte, 4096)
 	for {

@@ -17,7 +17,7 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// agent is the host's end of the connection to the guest agent.
+// agent is the host's end of the RPC connection to the guest agent.
 type agent struct {
 	*rpc.Client
 	conn *os.File
@@ -26,10 +26,10 @@ type agent struct {
 // answerTimeout is the timeout of requests that the agent answers at once.
 const answerTimeout = 5 * time.Minute
 
-// exitTimeout is how long an emulator may take to end after its machine did.
+// exitTimeout is the time within which the emulator ends after its machine has.
 const exitTimeout = 5 * time.Second
 
-// do sends the agent a request that it answers at once.
+// do sends the agent a request that it answers immediately, and waits for the answer.
 func (a *agent) do(method string, args, reply any) error {
 	call := a.Go(method, args, reply, nil)
 	select {
@@ -58,24 +58,24 @@ func (a *agent) waitReady(ctx context.Context, exited <-chan struct{}) error {
 // halt asks the machine to power off, if the agent is still connected.
 func (a *agent) halt() {
 	a.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	a.Go("Agent.Halt", 0, new(int), nil) // a machine that does not answer is killed
+	a.Go("Agent.Halt", 0, new(int), nil) // does not wait: the caller kills a machine that does not end
 }
 
-// Process is a command in a machine.
+// Process is a command that was started in a machine.
 type Process struct {
 	vm      *VM
 	pid     int
 	command string
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when a field changes
+	changed chan struct{} // closed and replaced when one of the following fields changes
 	output  bytes.Buffer
 	ended   bool
 	code    int
 	err     error
 }
 
-// follow collects what the command prints until it ends.
+// follow collects the output of the command until it ends.
 func (p *Process) follow() {
 	for ended := false; !ended; {
 		var o proto.Output
@@ -144,18 +144,19 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) error {
 		p.Output())
 }
 
-// Wait waits for the command's end and returns its exit code: 128 + the signal's number when a signal ended
-// it. A command that does not end in time keeps running.
+// Wait waits until the command has ended and returns its exit code, which is 128 + the signal's number if a signal
+// ended it. If the command does not end in time, Wait returns an error and the command keeps running.
 func (p *Process) Wait(timeout time.Duration) (code int, err error) {
 	if !p.wait(timeout, func() bool { return p.ended }) {
 		return -1, fmt.Errorf("%q did not end within %v; it printed %q", p.command, timeout,
 			p.Output())
 	}
-	return p.code, p.err // final: they no longer change
+	return p.code, p.err // needs no lock: they no longer change
 }
 
-// PingCode returns the exit code of rping for its work. At its end rping closes the event channel that one of its
-// threads still waits on. If that thread is slow, the program exits with 255 after all work is done.
+// PingCode returns 0 if the exit code of rping only comes from a race at its end, otherwise code. At its end rping
+// closes an event channel on which one of its threads may still wait. It then exits with 255 although all its work is
+// done.
 func PingCode(code int, output string) int {
 	const late = "rdma_get_cm_event: Bad file descriptor"
 	if code == 255 && strings.HasSuffix(strings.TrimSpace(output), late) {
@@ -164,12 +165,12 @@ func PingCode(code int, output string) int {
 	return code
 }
 
-// Signal sends sig to the command and all its children. It is no error when they have ended.
+// Signal sends sig to the command's process group. It does nothing if the command has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	return p.vm.agent.do("Agent.Signal", proto.Signal{PID: p.pid, Signal: int(sig)}, new(int))
 }
 
-// Kill ends the command and all its children, and waits for that.
+// Kill kills the command's process group and waits until the command has ended.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Spawn starts command with sh -c in the background. Any number may run.
+// Spawn starts command with sh -c in the background. Several commands may run at the same time.
 func (v *VM) Spawn(command string) (*Process, error) {
 	p := &Process{vm: v, command: command, changed: make(chan struct{})}
 	if err := v.agent.do("Agent.Start", command, &p.pid); err != nil {
@@ -189,7 +190,8 @@ func (v *VM) Spawn(command string) (*Process, error) {
 	return p, nil
 }
 
-// ended adds to err, the error of a call to the agent, the reason why the machine ended, if it did.
+// ended returns err, the error of a call to the agent, joined with the cause of the machine's end if the machine has
+// ended.
 func (v *VM) ended(err error) error {
 	select {
 	case <-v.exited:
@@ -198,8 +200,8 @@ func (v *VM) ended(err error) error {
 	return errors.Join(err, v.death())
 }
 
-// Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is
-// set only when it could not be run, or did not end in time; then it is killed.
+// Run runs command with sh -c. It returns its output, standard error included, and its exit code. err is not nil only
+// if the command could not be run or did not end in time. In the latter case Run kills it.
 func (v *VM) Run(command string, timeout time.Duration) (out string, code int, err error) {
 	p, err := v.Spawn(command)
 	if err != nil {
@@ -212,8 +214,7 @@ func (v *VM) Run(command string, timeout time.Duration) (out string, code int, e
 	return p.Output(), code, err
 }
 
-// Listening waits until something in the machine listens on the TCP port. siw's listeners count: they are
-// kernel sockets.
+// Listening waits until a kernel socket in the machine listens on the TCP port. The listeners of siw are such sockets.
 func (v *VM) Listening(port uint16, timeout time.Duration) error {
 	command := fmt.Sprintf(
 		`until grep -qE '^ *[0-9]+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done`, port)
@@ -223,8 +224,8 @@ func (v *VM) Listening(port uint16, timeout time.Duration) error {
 	return nil
 }
 
-// Script runs a shell script that ends at the first command that fails, writes both it and what it printed to
-// log, and returns what it printed. The error has the last line of output.
+// Script runs a shell script, which ends at the first command that fails, and returns its output. It writes the script
+// and its output to log. The error of a failed script is the last line of its output.
 func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string, error) {
 	fmt.Fprintf(log, "$ %s\n", script)
 	begin := time.Now()
@@ -241,15 +242,16 @@ func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string
 	return out, err
 }
 
-// guestState and hostState are the commands that show the state of a stalled network in the machine and beside it.
+// guestState and hostState are commands that show the state of the network, in the machine and in the namespaces of the
+// host. They help to find out why it stalls.
 const (
 	guestState = `ip -s -s link show eth0; ip neigh; ss -tnoime; grep virtio /proc/interrupts
 cat /proc/net/softnet_stat; ethtool -S eth0 | grep -v ': 0$'; nstat -as | grep -v ' 0  '`
 	hostState = `ip -s -s link; ip neigh; tc -s qdisc; ss -tnoime; cat /proc/net/softnet_stat`
 )
 
-// NetworkState returns the state of each part of the network, from the machine to the program under test, and whether
-// the machine still answers on it.
+// NetworkState returns as text the state of each part of the network, from the machine to the peer namespace, and the
+// output of a ping of the machine.
 func (v *VM) NetworkState() string {
 	var b strings.Builder
 	say := func(where, out string, err error) {

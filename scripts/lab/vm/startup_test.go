@@ -16,10 +16,10 @@ import (
 const (
 	serverPort = 7174
 	clientPort = 7274
-	quiet      = time.Second // after which the peer is taken to have said everything
+	quiet      = time.Second // a peer that sends nothing for this time is assumed to have nothing more to send
 )
 
-// exchange is a connection to siw's rping -s: its answer after the bytes of each step is recorded.
+// exchange is a connection to rping -s over siw. The test sends the bytes of each step and records siw's answer to it.
 type exchange struct {
 	name  string
 	steps [][]byte
@@ -103,7 +103,7 @@ func responderCases() []exchange {
 	return cases
 }
 
-// readRequest is the header of a Read Request for size bytes of stag, into STag 1.
+// readRequest returns the RDMAP header of a Read Request for size bytes of stag, into STag 1.
 func readRequest(stag, size uint32) []byte {
 	b := make([]byte, 28)
 	b[3] = 1
@@ -114,8 +114,8 @@ func readRequest(stag, size uint32) []byte {
 	return b
 }
 
-// server keeps an rping -s -P running. It sometimes exits when a client disconnects early, because its threads share an
-// event channel that one of them closes.
+// server keeps an rping -s -P running in a machine. That program sometimes exits when a client disconnects early,
+// because its threads share an event channel that one of them closes.
 type server struct {
 	v    *VM
 	port int
@@ -132,7 +132,7 @@ func (s *server) start(t *testing.T) {
 	}
 }
 
-// dial connects; when the server is gone, to another one.
+// dial connects to the server. If rping has exited, it starts a new one first.
 func (s *server) dial(t *testing.T) net.Conn {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -149,7 +149,7 @@ func (s *server) dial(t *testing.T) net.Conn {
 	}
 }
 
-// TestResponder records siw's answers to Requests of all kinds.
+// TestResponder compares siw's answers to many kinds of Requests with testdata/responder.txt.
 func TestResponder(t *testing.T) {
 	v, _ := pair(t)
 	s := &server{v, serverPort}
@@ -182,8 +182,8 @@ func (c *exchange) run(t *testing.T, s *server, quiet time.Duration) string {
 	return report.String()
 }
 
-// TestResponderTimeout measures how long siw waits for a Request, and checks that one byte at a time is accepted. While
-// the driver cleans up after an ended program, it does neither.
+// TestResponderTimeout checks that siw accepts a Request that arrives one byte at a time, and that it closes a
+// connection without a Request within a minute. While the driver cleans up after a program that ended, it does neither.
 func TestResponderTimeout(t *testing.T) {
 	v, _ := pair(t)
 	s := &server{v, serverPort + 50}
@@ -228,11 +228,11 @@ func (s *server) silent(t *testing.T) error {
 	return nil
 }
 
-// answer is the Reply of our listener to the Request of siw's rping -c.
+// answer is a Reply of the test's listener to the Request of rping -c over siw.
 type answer struct {
 	name   string
-	params string // module parameters of siw, NAME=VALUE
-	reply  []byte // nil: close at once
+	params string // a module parameter of siw, NAME=VALUE; empty: the defaults
+	reply  []byte // nil: the listener closes the connection without a Reply
 }
 
 func initiatorCases() []answer {
@@ -271,7 +271,8 @@ func initiatorCases() []answer {
 	}
 }
 
-// TestInitiator records what siw's rping -c sends, and its reaction to Replies of all kinds.
+// TestInitiator compares what rping -c over siw sends, before and after many kinds of Replies, with
+// testdata/initiator.txt.
 func TestInitiator(t *testing.T) {
 	_, v := pair(t)
 	l, err := v.net.Peer.Listen(netip.AddrPortFrom(PeerAddr4, clientPort))
@@ -305,7 +306,7 @@ func (c *answer) run(t *testing.T, v *VM, l *net.TCPListener, quiet time.Duratio
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Kill() // a refused rping -c hangs
+	defer client.Kill() // rping -c does not exit if it is refused
 	l.SetDeadline(time.Now().Add(time.Minute))
 	conn, err := l.Accept()
 	if err != nil {
@@ -324,7 +325,7 @@ func (c *answer) run(t *testing.T, v *VM, l *net.TCPListener, quiet time.Duratio
 	}
 	conn.Close()
 	client.Wait(2 * quiet)
-	// Of rping's output only the event does not depend on which of its threads is faster.
+	// Only the line with the event does not depend on which of rping's threads is faster.
 	for line := range strings.Lines(client.Output()) {
 		if strings.HasPrefix(line, "cma event") {
 			fmt.Fprintf(&report, "  rping: %s\n", strings.TrimSpace(line))
@@ -340,7 +341,7 @@ func describeOr(b []byte, f func([]byte) string) string {
 	return f(b)
 }
 
-// dial connects from the peer namespace with the kernel's TCP.
+// dial connects from the peer namespace to a port of the machine over kernel TCP.
 func dial(t *testing.T, v *VM, port int) net.Conn {
 	t.Helper()
 	c, err := v.net.Peer.Dial(t.Context(), netip.AddrPort{},
