@@ -13,7 +13,7 @@ import (
 // repository is the root of the repository.
 const repository = "../.."
 
-// goTestFlags are flags of go test itself that the commands of this project use.
+// goTestFlags are the flags of go test itself that commands of this project use.
 var goTestFlags = strings.Fields("bench benchtime c count coverpkg coverprofile cpuprofile exec fuzz fuzzminimizetime " +
 	"fuzztime json o p race run short skip timeout v")
 
@@ -31,10 +31,10 @@ var (
 	makeTarget    = regexp.MustCompile("(?m)(?:`|^    )make ([a-z][a-z-]*)")
 )
 
-// tests are the tests and the test flags of some packages.
+// tests are the names of the test functions of some packages, and of the flags that these packages define.
 type tests struct{ functions, flags []string }
 
-// testsOf reads the tests below dir, in one package or in all.
+// testsOf returns the tests of the package in dir, or of all packages in and below dir if all.
 func testsOf(t *testing.T, dir string, all bool) (v tests) {
 	t.Helper()
 	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -61,7 +61,7 @@ func testsOf(t *testing.T, dir string, all bool) (v tests) {
 	return v
 }
 
-// alternatives returns the patterns that a pattern of go test has, without groups and subtests.
+// alternatives splits a pattern of go test at each |, also inside groups, and removes what selects subtests.
 func alternatives(pattern string) (all []string) {
 	if at := group.FindStringSubmatchIndex(pattern); at != nil {
 		for _, a := range strings.Split(pattern[at[2]:at[3]], "|") {
@@ -73,7 +73,7 @@ func alternatives(pattern string) (all []string) {
 	return strings.Split(pattern, "|")
 }
 
-// unmatched returns the alternatives of a pattern that match none of some tests.
+// unmatched returns a message for each alternative of a pattern that matches none of tests.
 func unmatched(pattern string, tests []string) (wrong []string) {
 	for _, a := range alternatives(pattern) {
 		r, err := regexp.Compile(a)
@@ -84,7 +84,8 @@ func unmatched(pattern string, tests []string) (wrong []string) {
 	return wrong
 }
 
-// wrongWords returns what the words of a go test command name that is not in its packages.
+// wrongWords returns a message for each pattern and each flag in the words of a go test command that match nothing in
+// the packages of that command. in returns the tests of a package, or of a tree if all.
 func wrongWords(words []string, in func(dir string, all bool) tests) (wrong []string) {
 	var have tests
 	var patterns, flags []string
@@ -121,7 +122,7 @@ func wrongWords(words []string, in func(dir string, all bool) tests) (wrong []st
 	return wrong
 }
 
-// commands returns the words of each go test command of a text, with variables of the Makefile replaced.
+// commands returns the words of each go test command in a text, with references to variables of the Makefile replaced.
 func commands(text, makefile string) (all [][]string) {
 	values := map[string]string{}
 	for _, m := range variable.FindAllStringSubmatch(joined.ReplaceAllString(makefile, ""), -1) {
@@ -138,9 +139,9 @@ func commands(text, makefile string) (all [][]string) {
 	return all
 }
 
-// TestCommands: each -run and -skip of the Makefile, the CI, the scripts and the manuals matches a test of the packages
-// after it, each of its alternatives too, and each flag is one of go test or of these tests. Otherwise go test passes
-// without running anything.
+// TestCommands checks the go test commands of the Makefile, the CI, the scripts and the manuals. Each alternative of
+// -run must match a test of the command's packages, and each of -skip some test. Each flag must be one of go test or of
+// these packages. Otherwise a command could pass without running anything.
 func TestCommands(t *testing.T) {
 	makefile := read(t, "Makefile")
 	known := map[string]tests{}
@@ -175,13 +176,13 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestNames: tests and targets of make that manuals name exist.
+// TestNames checks that the tests and the targets of make that manuals name exist.
 func TestNames(t *testing.T) {
 	all := testsOf(t, repository, true).functions
 	makefile := read(t, "Makefile")
 	for _, name := range documents(t, "Makefile", "*.md") {
 		if strings.HasSuffix(name, "CHANGELOG.md") || strings.HasPrefix(name, "bench/results/") {
-			continue // about the past
+			continue // may name tests and targets that were removed since
 		}
 		text := read(t, name)
 		for _, test := range testName.FindAllString(text, -1) {
@@ -197,7 +198,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// documents returns the files that match one of some patterns of git.
+// documents returns the files of the repository that match one of the patterns, which are those of git ls-files.
 func documents(t *testing.T, patterns ...string) []string {
 	t.Helper()
 	names, err := listFiles(repository, patterns...)
@@ -206,7 +207,7 @@ func documents(t *testing.T, patterns ...string) []string {
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
 		_, err := os.Stat(filepath.Join(repository, name))
-		return err != nil // removed, and not committed yet
+		return err != nil // the file was removed, but git still lists it because that is not committed yet
 	})
 }
 

@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// counting matches the packages whose texts users read: a count of one must not have a plural noun.
+// counting matches the import paths of packages whose messages users read. In these a count of one must not have a
+// plural noun.
 var counting = regexp.MustCompile(`^xwarp/(cmd|bench/demo|engine/(daemon|transfer|xdp|sockets|host))(/|$)`)
 
-// plurals matches a count in a format with a noun in the plural. A limit may have it: "at most %d files".
+// plurals matches a count with a plural noun in a format, such as "%d files".
 var plurals = regexp.MustCompile(`%d (addresses|allocations|collections|connections|copies|devices|directories|` +
 	`errors|events|exports|files|frames|hosts|interfaces|lines|messages|packets|peers|policies|programs|queues|regions|` +
 	`requests|rounds|segments|sessions|SAs|sources|tenants|times|users)\b`)
 
-// limits matches the words before a limit.
+// limits matches the end of a text with a limit, such as "at most %d files". A limit may have a plural noun.
 var limits = regexp.MustCompile(`(at most|more than|up to|of|to) %d \w+$`)
 
-// checkCounts returns the formats of p with a count of a noun in the plural.
+// checkCounts returns a fault for each string in p that has a count with a plural noun.
 func checkCounts(p pkg) (faults []string, err error) {
 	if !counting.MatchString(p.ImportPath) {
 		return nil, nil
@@ -34,7 +35,8 @@ func checkCounts(p pkg) (faults []string, err error) {
 	})
 }
 
-// countedPlural returns the first count of format with a noun in the plural that is not a limit, or "".
+// countedPlural returns the first count with a plural noun in format that is not a limit. It returns "" if there is
+// none.
 func countedPlural(format string) string {
 	for _, at := range plurals.FindAllStringIndex(format, -1) {
 		if !limits.MatchString(format[:at[1]]) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCounts: a count that may be one has no noun in the plural; a limit may.
+// TestCounts checks that a count with a plural noun is found, and that a limit is accepted.
 func TestCounts(t *testing.T) {
 	for format, want := range map[string]string{
 		"dropped %d segments without": "%d segments",
@@ -37,7 +37,7 @@ func TestImports(t *testing.T) {
 		{"xwarp/tcp", "time", false},
 		{"xwarp/tcp/cc", "sync/atomic", false},
 		{"xwarp/tcp/ip", "net/netip", false},
-		{"xwarp/tcp", "timeseries", true}, // not a part of time
+		{"xwarp/tcp", "timeseries", true}, // not in the tree of package time
 		{"xwarp/tcp", "xwarp/mpa", false},
 		{"xwarp/tcp", "golang.org/x/sys/unix", false},
 		{"xwarp/mpa", "xwarp/tcp/seq", true},
@@ -104,7 +104,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestWall: a dependency at any depth counts, of the packages that the wall protects.
+// TestWall checks that packages behind the wall may not link its packages at any depth, and that others may.
 func TestWall(t *testing.T) {
 	links := []string{"github.com/vishvananda/netlink/nl", "xwarp/engine/stack", "xwarp/bpf"}
 	for from, faulty := range map[string]bool{
@@ -243,7 +243,7 @@ func TestOverloadedMethods(t *testing.T) {
 	}
 }
 
-// The repository itself follows its rules.
+// TestHouse checks that this repository follows all rules.
 func TestHouse(t *testing.T) {
 	faults, err := lint("../..")
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// TestLongTestsAreListed compares the tests that call needs.Long or testing.Short with LONG.md. No other function of a
-// test may call them, so that no test skips unlisted.
+// TestLongTestsAreListed compares the functions in test files that call needs.Long or testing.Short with the list of
+// LONG.md. A helper that calls them is reported too, because the tests that use it would be skipped without being
+// listed.
 func TestLongTestsAreListed(t *testing.T) {
 	text, err := os.ReadFile("../LONG.md")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command lint checks the rules of this project that no general tool knows: imports between layers, line width,
-// wording, overloaded method names, no goroutines or channels in protocol packages, and the names at the top level.
-// Width and wording apply to test files too.
+// Command lint checks the rules of this project that no general tool checks: imports between layers, line width,
+// wording, method names on too many types, no goroutines or channels in protocol packages, and the files at the top
+// level of the repository. Width and wording apply to test files too.
 //
 // Run it in the repository: go run ./scripts/lint
 package main
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// lint returns the faults of the repository at root.
+// lint checks all rules in the repository at root and returns the faults.
 func lint(root string) (faults []string, err error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {

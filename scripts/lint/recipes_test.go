@@ -10,7 +10,8 @@ import (
 
 var code = regexp.MustCompile("`([^`]+)`")
 
-// TestRecipes: the steps of CONTRIBUTING's recipes name files that exist, names that are in the step's file, and tests.
+// TestRecipes checks each step of the recipes in CONTRIBUTING.md: the files that it names must exist, and these files
+// must contain the other names and the tests in the step.
 func TestRecipes(t *testing.T) {
 	text, err := os.ReadFile("../CONTRIBUTING.md")
 	if err != nil {

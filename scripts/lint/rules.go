@@ -6,26 +6,28 @@ import (
 	"strings"
 )
 
-// module is the path that our own packages begin with.
+// module is the import path of this module.
 const module = "xwarp"
 
-// layer is a directory and the imports that are allowed to the non-test code in and below it; the innermost layer
-// applies. Paths end in /... for a whole tree, as in go list. A package may import its own layer.
+// layer has the rules for the non-test code in and below a directory. If directories of layers contain each other, the
+// innermost layer applies. A package may import packages of its own layer and of the standard library. Paths that end
+// in /... stand for a whole tree, as in go list.
 type layer struct {
-	name   string
-	ours   []string // of this module
-	others []string // of other modules
-	walled []string // must not be linked, at any depth
-	values bool     // no goroutine, channel or select, no import of ioFree: protocols are values
-	tests  bool     // a test kit: only tests, and itself, import it
+	name   string   // the directory
+	ours   []string // allowed imports of this module
+	others []string // allowed imports of other modules
+	walled []string // packages that must not be linked, not even indirectly
+	values bool     // a protocol package: no goroutine, channel or select, and no import of a package in ioFree
+	tests  bool     // a test kit: only tests and the layer itself may import it
 }
 
-// ioFree are packages that code without clock, thread and I/O must not import.
+// ioFree are the packages of the standard library that a layer with values must not import, because they have a clock,
+// threads or I/O.
 var ioFree = []string{"net/...", "os/...", "time/...", "sync/...", "syscall/...", "runtime/...",
 	"context/...", "log/...", "io/fs",
 	"crypto/rand", "plugin"}
 
-// anyModule allows every module of go.mod.
+// anyModule, as layer.others, allows every module.
 var anyModule = []string{"..."}
 
 // Modules that access the kernel.
@@ -36,7 +38,7 @@ const (
 	netns   = "github.com/vishvananda/netns/..."
 )
 
-// layers are ordered from the wire upwards. engine/README.md describes each.
+// layers are all layers, from the lowest protocol upwards. engine/README.md describes them.
 var layers = []layer{
 	{name: "tcp", values: true},
 	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/checksum"}, values: true},
@@ -117,7 +119,7 @@ var layers = []layer{
 	{name: "scripts", ours: within("bench/topo", "bench/relay"), others: anyModule},
 }
 
-// within returns the patterns of whole trees of this module.
+// within returns patterns for the whole trees of directories of this module.
 func within(dirs ...string) (patterns []string) {
 	for _, d := range dirs {
 		patterns = append(patterns, module+"/"+d+"/...")
@@ -125,22 +127,23 @@ func within(dirs ...string) (patterns []string) {
 	return patterns
 }
 
-// exceptions are packages that may import more than their layer, with the reason.
+// exceptions are additional imports that single packages may have, each with the reason.
 var exceptions = map[string][]string{
-	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
-	// a type and its units, so that the API converts nothing; the clock stays with the engine
+	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // format of the daemon's configuration file
+	// time.Duration and its units, so that callers need not convert durations; only the engine reads the clock
 	"xwarp/tcp/tick": {"time"},
-	// which instructions the processor has
+	// tells which instructions the processor has
 	"xwarp/tcp/checksum": {"golang.org/x/sys/cpu"},
 }
 
-// topLevel are the names allowed at the top level beside dot-files; build is not committed.
+// topLevel are the allowed names at the top level of the repository, besides names that begin with a dot. build is
+// allowed, but not committed.
 var topLevel = []string{"go.mod", "go.sum", "bpf", "cmd", "engine", "tcp", "mpa", "ddp", "ring",
 	"bench", "scripts", "Makefile",
 	"README.md", "LICENSE", "build"}
 
-// wall has the engine's own TCP and the modules that change the network of a host. A program on kernel sockets links
-// none of them.
+// wall are the packages that programs over kernel sockets must not link: the engine's own TCP, AF_XDP and eBPF, and the
+// modules that change the network of a host.
 var wall = append(within("engine/stack", "engine/esp", "bpf", "ring"), ebpf, netlink)
 
 // pkg has the fields of `go list -json` that the rules need.
@@ -153,7 +156,7 @@ type pkg struct {
 	Deps                      []string
 }
 
-// findLayer returns the innermost layer of a package of ours.
+// findLayer returns the innermost layer that contains the package path. ok is false if there is none.
 func findLayer(path string) (found layer, ok bool) {
 	for _, r := range layers {
 		if len(r.name) > len(found.name) && matches(path, within(r.name)) {
@@ -163,7 +166,8 @@ func findLayer(path string) (found layer, ok bool) {
 	return found, ok
 }
 
-// checkImports returns the forbidden imports of p.
+// checkImports returns a fault for each import of p that its layer forbids, and for each linked package behind the
+// wall.
 func checkImports(p pkg) (faults []string) {
 	r, ok := findLayer(p.ImportPath)
 	if !ok {
@@ -193,8 +197,8 @@ func checkImports(p pkg) (faults []string) {
 	return faults
 }
 
-// unusedRules returns the packages and modules that a layer may import and no package of it does, and such exceptions.
-// Each permission is a decision, so an unused one goes.
+// unusedRules returns a fault for each allowed import of a layer, and for each exception, that no package uses. They
+// should be removed, because each permission is a decision.
 func unusedRules(packages []pkg) (faults []string) {
 	used := map[string][]string{}
 	for _, p := range packages {
@@ -233,7 +237,8 @@ func (r layer) allows(path string) bool {
 	}
 }
 
-// matches reports whether path is one of patterns, or in the tree of one that ends in /... ; "..." matches everything.
+// matches reports whether path equals one of patterns or is in the tree of a pattern that ends in /... . The pattern
+// "..." matches every path.
 func matches(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		tree, recursive := strings.CutSuffix(p, "/...")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxSentence is the number of words of the longest sentence that Markdown may have. A piece of code is one word.
+// maxSentence is the maximum number of words of a sentence in Markdown. A piece of code counts as one word.
 const maxSentence = 30
 
 var (
@@ -17,8 +17,9 @@ var (
 	cellEnd     = regexp.MustCompile(`[.!?:;,|]\s`)
 )
 
-// findLongSentences returns the sentences of more than maxSentence words in the paragraphs, lists and tables of a
-// Markdown text. A sentence ends at a colon or a semicolon too, and in a table at a comma, since cells enumerate.
+// findLongSentences returns a fault for each sentence of more than maxSentence words in the paragraphs, lists and
+// tables of a Markdown text. A colon or a semicolon also ends a sentence, and in a table a comma, because cells often
+// enumerate.
 func findLongSentences(name, text string) (faults []string) {
 	var block strings.Builder
 	n, start, fenced := 0, 0, false

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// checkValues returns where non-test files of a protocol package use goroutines, channels or select.
+// checkValues returns a fault for each goroutine, channel or select in p, if p is a protocol package.
 func checkValues(p pkg) (faults []string, err error) {
 	if r, ok := findLayer(p.ImportPath); !ok || !r.values {
 		return nil, nil
@@ -21,8 +21,8 @@ func checkValues(p pkg) (faults []string, err error) {
 	})
 }
 
-// inspect returns what judge finds in the syntax of the files of p, with the place. Tests and generated files are left
-// out.
+// inspect calls judge with each syntax node of the files of p, except tests and generated files. It returns each
+// non-empty result with the place of the node.
 func inspect(p pkg, judge func(n ast.Node) string) (faults []string, err error) {
 	set := token.NewFileSet()
 	for _, name := range p.GoFiles {
@@ -45,7 +45,7 @@ func inspect(p pkg, judge func(n ast.Node) string) (faults []string, err error) 
 	return faults, nil
 }
 
-// process names the concurrency construct of n, empty if n is none.
+// process returns the name of the concurrency construct that n is, "" if n is none.
 func process(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Maximum widths of lines in columns; a tab counts as four.
+// Maximum widths of lines in columns. A tab counts as four columns.
 const (
 	codeColumns    = 100
 	commentColumns = 120
@@ -22,8 +22,8 @@ const (
 // unwrappable matches comments that are not prose: directives, and indented drawings or lists.
 var unwrappable = regexp.MustCompile(`^//([a-z]+:|\t|   )`)
 
-// checkWidth returns the lines of p that are wider than allowed, except for raw strings, field tags and generated
-// files.
+// checkWidth returns a fault for each line of p that is wider than allowed. Lines with raw strings or field tags and
+// generated files may be wider.
 func checkWidth(p pkg) (faults []string, err error) {
 	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		src, err := os.ReadFile(filepath.Join(p.Dir, name))
@@ -44,7 +44,7 @@ func checkWidth(p pkg) (faults []string, err error) {
 
 // wide returns the numbers of the lines of a Go file that are too wide.
 func wide(src []byte) (numbers []int) {
-	free := map[int]bool{}     // lines with a raw string, or that cannot be wrapped
+	free := map[int]bool{}     // lines that may be wider: with a raw string, or without a place to break
 	comments := map[int]bool{} // lines that end in a comment
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("", -1, len(src))
@@ -60,7 +60,7 @@ func wide(src []byte) (numbers []int) {
 				free[line+i] = true
 			}
 		case t == token.STRING && len(text) > codeColumns-30:
-			free[line] = true // one string that has no place to break
+			free[line] = true // a single long string, at which the line cannot be broken
 		}
 	}
 	for i, line := range bytes.Split(src, []byte("\n")) {

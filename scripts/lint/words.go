@@ -13,26 +13,28 @@ import (
 	"strings"
 )
 
-// idioms are phrases that a reader has to read twice: without a noun, with a double negation, or out of use.
-// Write what happens to which thing.
+// idioms matches phrases that a reader has to read twice, because they lack a noun, negate twice or are out of use. The
+// text should say instead what happens to which thing.
 var idioms = regexp.MustCompile(`(?i)\b(so many|tells? of|whom|nobody's|what is so|is made when|` +
 	`as it was|hears of|is told of|octets?|(cannot|can) be had|in vain|of before|anew|to mend|mended|` +
 	`has no business)\b`)
 
-// quotesRFC matches a line that quotes an RFC and says so. Its words are the RFC's.
+// quotesRFC matches a line that says that it quotes an RFC. Such a line is not checked.
 var quotesRFC = regexp.MustCompile(`(?i)\bquotes RFC \d+`)
 
-// quoted are names from elsewhere: a media type, and tshark's name of an algorithm.
+// quoted matches names that this project did not choose and that are therefore allowed: a media type, and tshark's name
+// of an algorithm.
 var quoted = regexp.MustCompile(`octet-stream|16 octet ICV`)
 
-// worded matches the files that are checked; unworded are texts of others, or of the rule itself.
+// worded matches the names of files whose words are checked. unworded matches exceptions: texts by others, and the
+// source of this rule.
 var (
 	worded   = regexp.MustCompile(`(\.(go|c|h|toml|md|txt|txtar|sh|js|html|yaml|service)|/Makefile|^Makefile)$`)
 	unworded = regexp.MustCompile(`^(scripts/(lint|package/notices)/|LICENSE)`)
 )
 
-// checkWords returns the lines of the repository's files that have one of idioms, and the long sentences of its
-// manuals. Generated tables and notes of measurements in bench/results may have long sentences.
+// checkWords returns a fault for each line of the repository's files that has one of idioms, and for each long sentence
+// in Markdown. The results of measurements in bench/results may have long sentences.
 func checkWords(root string) (faults []string, err error) {
 	names, err := listFiles(root)
 	if err != nil {
@@ -44,7 +46,7 @@ func checkWords(root string) (faults []string, err error) {
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // removed, and not committed yet
+			continue // the file was removed, but git still lists it because that is not committed yet
 		} else if err != nil {
 			return nil, err
 		}
@@ -56,7 +58,8 @@ func checkWords(root string) (faults []string, err error) {
 	return faults, nil
 }
 
-// listFiles returns the files of the repository at root that git does not ignore, for some patterns or all.
+// listFiles returns the files of the repository at root that git does not ignore: those that match a pattern of git
+// ls-files, or all without patterns.
 func listFiles(root string, patterns ...string) ([]string, error) {
 	cmd := exec.Command("git", append([]string{"ls-files", "-coz", "--exclude-standard", "--"},
 		patterns...)...)
@@ -87,16 +90,16 @@ func findIdioms(name, text string) (faults []string) {
 	return faults
 }
 
-// maxReceivers is the number of types that may have a method of one name. A name on more types is usually a verb
-// without an object, and says nothing.
+// maxReceivers is the maximum number of types that may have a method of the same name. A name on more types is usually
+// a verb without an object, which does not say what the method does.
 const maxReceivers = 8
 
-// goNames are method names with one meaning everywhere: those of Go's standard library (io, net, context, sync,
-// os/exec, sort, encoding), also in lower case, and accessors of counters.
+// goNames are method names that any number of types may have, also in lower case: names that have one meaning in Go's
+// standard library, and accessors of counters.
 var goNames = strings.Fields("Accept Add Close Do Err Error Get Init Len Next Read Reset Set Start String Unwrap Wait " +
 	"Write Counters Stats")
 
-// countMethods adds the receivers of the methods of p to methods, by name.
+// countMethods adds the receiver type of each method of p to methods[name of the method].
 func countMethods(p pkg, methods map[string][]string) error {
 	_, err := inspect(p, func(n ast.Node) string {
 		if m, ok := n.(*ast.FuncDecl); ok && m.Recv != nil {
@@ -109,7 +112,8 @@ func countMethods(p pkg, methods map[string][]string) error {
 	return err
 }
 
-// overloaded returns the names of methods that more than maxReceivers types have.
+// overloaded returns a fault for each method name that more than maxReceivers types have. types has the receiver types
+// by method name.
 func overloaded(types map[string][]string) (faults []string) {
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		same := func(g string) bool { return strings.EqualFold(g, name) }
