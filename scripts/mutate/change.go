@@ -18,26 +18,28 @@ import (
 
 const module = "xwarp/"
 
-// change replaces the bytes from to to of a file.
+// change is a possible change of the code: in a file, the bytes [from, to), which are before, are replaced by after.
 type change struct {
-	pkg, file string // the file relative to the repository
+	pkg, file string // import path; path of the file relative to the repository
 	function  string // the enclosing function; empty outside of functions
 	line      int
-	column    int // in context, from 1
+	column    int // position of the change in context, from 1
 	from, to  int
 	before    string
 	after     string
 	context   string // the original line, without indentation
 }
 
-// key identifies a change without its line number, so that it stays the same if other lines are added or removed.
+// key returns a text that identifies the change. It has no line number, so that it stays the same if other lines are
+// added or removed.
 func (c *change) key() string {
 	return fmt.Sprintf("%s: %s: %s: %d: %s -> %s", c.file, c.function, c.context, c.column,
 		c.before,
 		c.after)
 }
 
-// shuffled sorts changes by a hash of the key, so that other edits of the code do not alter the order.
+// shuffled sorts changes in place by a hash of seed and key and returns them. So other edits of the code do not alter
+// their relative order.
 func shuffled(changes []*change, seed uint64) []*change {
 	hash := make(map[*change][sha256.Size]byte, len(changes))
 	for _, c := range changes {
@@ -50,7 +52,7 @@ func shuffled(changes []*change, seed uint64) []*change {
 	return changes
 }
 
-// enumerate returns every possible change of packages of the module in the directory root.
+// enumerate returns every possible change of the packages that match patterns, in the module at root.
 func enumerate(root string, patterns []string) (changes []*change, err error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func enumerate(root string, patterns []string) (changes []*change, err error) {
 	return changes, nil
 }
 
-// finder finds the changes of one package.
+// finder collects the possible changes of one package in list.
 type finder struct {
 	*packages.Package
 	file     string
@@ -92,7 +94,7 @@ func (f *finder) find(root string) (err error) {
 			return err
 		}
 		file := f.Syntax[i]
-		// Tests use the names of limits, not their values.
+		// No test can detect another limit, because tests use the limits' names and not their values.
 		if ast.IsGenerated(file) || filepath.Base(path) == "limits.go" {
 			continue
 		}
@@ -107,7 +109,7 @@ func (f *finder) find(root string) (err error) {
 	return nil
 }
 
-// add records a change of the text between two positions.
+// add adds a change that replaces the text between two positions by after.
 func (f *finder) add(from, to token.Pos, after string) {
 	at := f.Fset.Position(from)
 	a, b := at.Offset, f.Fset.Position(to).Offset
@@ -132,7 +134,7 @@ var swapped = map[token.Token][]token.Token{
 	token.INC: {token.DEC}, token.DEC: {token.INC},
 }
 
-// node adds the changes of one syntax node.
+// node adds the changes of one syntax node. It returns false if there is nothing to change inside the node.
 func (f *finder) node(n ast.Node) bool {
 	operator := func(at token.Pos, op token.Token) {
 		for _, o := range swapped[op] {
@@ -142,10 +144,10 @@ func (f *finder) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl:
 		return n.Tok != token.IMPORT
-	case *ast.Field: // a tag, the length of an array
+	case *ast.Field: // has no other literals than tags and lengths of arrays
 		return false
 	case *ast.BinaryExpr:
-		if f.basic(n.X)&types.IsString == 0 { // text for people
+		if f.basic(n.X)&types.IsString == 0 { // not the concatenation of strings
 			operator(n.OpPos, n.Op)
 		}
 	case *ast.AssignStmt:
@@ -158,7 +160,7 @@ func (f *finder) node(n ast.Node) bool {
 		f.literal(n)
 	case *ast.ReturnStmt:
 		if last := len(n.Results) - 1; last > 0 && f.isError(n.Results[last]) {
-			f.returned(n.Results[last]) // callers ignore the others on an error
+			f.returned(n.Results[last]) // callers ignore the other results if there is an error
 			return false
 		}
 		for _, r := range n.Results {
@@ -168,7 +170,7 @@ func (f *finder) node(n ast.Node) bool {
 	return true
 }
 
-// basic returns the kind of an expression's basic type; 0 for other types.
+// basic returns the properties of an expression's type if that is a basic type, otherwise 0.
 func (f *finder) basic(e ast.Expr) types.BasicInfo {
 	if t := f.TypesInfo.TypeOf(e); t != nil {
 		if b, ok := t.Underlying().(*types.Basic); ok {
@@ -178,7 +180,7 @@ func (f *finder) basic(e ast.Expr) types.BasicInfo {
 	return 0
 }
 
-// negate negates a condition, unless a change of its operator has the same effect.
+// negate adds the negation of a condition. It adds none for == and !=, because the change of the operator is the same.
 func (f *finder) negate(e ast.Expr) {
 	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return
@@ -190,7 +192,7 @@ func (f *finder) text(e ast.Expr) string {
 	return string(f.source[f.Fset.Position(e.Pos()).Offset:f.Fset.Position(e.End()).Offset])
 }
 
-// literal increments an integer.
+// literal adds a change that increments an integer literal.
 func (f *finder) literal(n *ast.BasicLit) {
 	if n.Kind != token.INT {
 		return
@@ -205,9 +207,10 @@ func (f *finder) isError(e ast.Expr) bool {
 	return t != nil && t.String() == "error" && f.text(e) != "nil"
 }
 
-// returned changes a result: it negates a condition, increments a number, and replaces an error by nil.
+// returned adds a change of a returned value: the negation of a condition, a number plus one, or nil instead of an
+// error.
 func (f *finder) returned(e ast.Expr) {
-	if _, ok := e.(*ast.BasicLit); ok { // changed by literal
+	if _, ok := e.(*ast.BasicLit); ok { // literal adds its change
 		return
 	}
 	switch b := f.basic(e); {

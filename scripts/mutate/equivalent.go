@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// readEquivalent reads the changes that no test can detect, with the reasons: a line with the key of a change, followed
-// by indented lines. An entry that is no longer a possible change is an error, so that the reasons are reviewed if the
-// code changes. Entries of packages without a change in changes are ignored.
+// readEquivalent reads the file of changes that no test can detect, and returns the reasons by key. Each entry is a
+// line with the key of a change, followed by indented lines with the reason. An entry without a reason is an error, and
+// so is one that is not in changes: its reason must be reviewed when the code has changed. Entries of packages without
+// a change in changes are ignored.
 func readEquivalent(path string, changes []*change) (reasons map[string]string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

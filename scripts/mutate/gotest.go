@@ -19,18 +19,19 @@ const (
 	passed outcome = iota
 	failed
 	noBuild
-	undecided // wall-clock timeout, or the tests did not run
+	undecided // the wall-clock time was exceeded, or the tests did not run
 )
 
-// Slow tests run only for changes that the quick tests do not detect, and the slowest tests last.
+// Patterns of tests that are not quick. Those of slow run only for changes that the quick tests do not detect, and
+// those of slowest only if these do not detect them either.
 const (
 	slow = "Kernel|ProbesOfMany|SegmentSmack|TransferImpaired|RandomOps|Goodput|Paths|TwoBitFlips|" +
 		"HostileStream|Corruption|TestPut|RandomPrograms|Footprint"
 	slowest = "SmallWorlds|MergedWorlds|FirstSteps|AnyOrder"
-	foreign = "TestLinux" // measures the kernel's TCP, and depends on the machine's load
+	foreign = "TestLinux" // measures the kernel's TCP; its result depends on the machine's load
 )
 
-// users lists the packages that test the users of each tree.
+// users has, for each tree of protocols, the packages whose tests use that tree.
 var users = map[string][]string{
 	"tcp": {"./engine/testkit/script", "./engine/stack", "./engine/bytestream/...",
 		"./engine/testkit/sim"},
@@ -38,7 +39,7 @@ var users = map[string][]string{
 	"ddp": {"./engine/iwarp", "./engine/testkit/sim"},
 }
 
-// firstFailure ends the test run as soon as one package has failed.
+// firstFailure takes the output of go test and calls end when a package has failed.
 type firstFailure struct {
 	out bytes.Buffer
 	end func()
@@ -54,8 +55,9 @@ func (f *firstFailure) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// gotest runs tests; args are flags and packages. For packages that a change does not reach, go test uses cached
-// results. cpu limits each process; by is the test that failed.
+// gotest runs go test with args, which are flags and packages, and with an overlay unless that is empty. For packages
+// that the change does not affect, go test uses cached results. cpu is the limit of processor time of each process. by
+// is the test that failed, or another reason.
 func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (result outcome,
 	by string) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -63,7 +65,7 @@ func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (resu
 	if overlay != "" {
 		args = append([]string{"-overlay", overlay}, args...)
 	}
-	// A changed loop may use unbounded time or memory; the limits apply to each process. The first failure ends the
+	// A changed loop may use time or memory without end, so each process has limits. The first failure kills the
 	// process group.
 	limits := fmt.Sprintf(`ulimit -t %.0f; ulimit -v 8000000; exec "$@"`, cpu.Seconds())
 	args = append([]string{"-c", limits, "sh", "go", "test", "-vet=off", "-failfast",
@@ -87,7 +89,7 @@ var (
 	timedOut = regexp.MustCompile(`(?m)^panic: test timed out`)
 )
 
-// parseOutcome finds the reason of a failure in the output of go test.
+// parseOutcome returns the result of a go test that did not pass, and its first cause, by its output.
 func parseOutcome(out string) (result outcome, by string) {
 	by = strings.TrimSpace(causes.FindString(out))
 	by = strings.TrimPrefix(by, "--- FAIL: ")

@@ -1,15 +1,16 @@
-// Command mutate tests the tests of the protocols: it changes one condition, comparison, constant, sign or returned
-// value at a time and runs the tests. A change that no test detects, a survivor, is printed and makes the command fail,
-// unless equivalent.txt explains why no test can detect it. The same seed selects the same changes, as far as the code
-// is unchanged.
+// Command mutate tests the tests of the protocols by mutation. It changes one condition, comparison, constant, operator
+// or returned value at a time and runs the tests. A change that no test detects is a survivor: it is printed and makes
+// the command fail, unless equivalent.txt explains why no test can detect it. The same seed selects the same changes,
+// as far as the code is unchanged.
 //
 //	go run ./scripts/mutate [-count N] [-seed N] [PACKAGE...]
 //
-// The quick tests of the changed package run first, then those of its tree (./tcp/... for xwarp/tcp/loss) and of its
-// users: packet scripts, the stack, the simulator; then the slowest tests. The first failure ends the test of a change
-// and is printed. A test that exceeds its CPU time detects the change; one that exceeds its wall-clock time does not,
-// because the machine may be busy. limits.go is not changed: tests use its names, not its values. The repository is
-// never written: go test gets the changed file as an overlay.
+// The quick tests of the changed package run first. Then follow the tests of its tree (./tcp/... for xwarp/tcp/loss)
+// and of the tree's users, such as packet scripts, the stack and the simulator. The slowest tests run last. The first
+// failure ends the tests of a change and is printed. A test that exceeds its CPU time detects the change. A test that
+// exceeds its wall-clock time does not, because the machine may be busy. Files limits.go are not changed, because tests
+// use the names of limits and not their values. The command never writes to the repository: go test gets the changed
+// file as an overlay.
 package main
 
 import (
@@ -26,7 +27,7 @@ import (
 	"time"
 )
 
-// protocols are the packages that are changed by default, and listPath has the explained changes.
+// protocols are the packages that are changed by default.
 var protocols = []string{"./tcp/...", "./mpa/...", "./ddp/..."}
 
 const listPath = "scripts/mutate/equivalent.txt"
@@ -57,7 +58,7 @@ func main() {
 // runner tests changes one by one.
 type runner struct {
 	cpu, timeout time.Duration
-	dir          string // for changed files and leftovers of tests
+	dir          string // temporary directory for changed files and for files that tests leave behind
 
 	tested, noticed, explained, survived, broken int
 }
@@ -110,7 +111,7 @@ func (r *runner) testChanges(patterns []string, from, count int, seed uint64,
 	return nil
 }
 
-// unchanged checks that the tests pass without a change; otherwise they would seem to detect every change.
+// unchanged checks that the tests pass without a change. Otherwise they would seem to detect every change.
 func (r *runner) unchanged(patterns []string) error {
 	for _, packages := range append([][]string{patterns}, slices.Collect(maps.Values(users))...) {
 		result, by := r.gotest("", 4*r.cpu,
@@ -123,7 +124,8 @@ func (r *runner) unchanged(patterns []string) error {
 	return nil
 }
 
-// test tests one change; why is the reason if no test can detect it.
+// test runs the tests with one change, counts the result and prints it. why is the reason in equivalent.txt, "" if
+// there is none. With a reason only the quick tests run.
 func (r *runner) test(c *change, why string) error {
 	overlay, err := r.overlay(c)
 	if err != nil {
@@ -164,7 +166,7 @@ func (r *runner) test(c *change, why string) error {
 	return nil
 }
 
-// overlay writes the changed file and the overlay description for go test.
+// overlay writes the changed file, and the overlay description of go test, whose path it returns.
 func (r *runner) overlay(c *change) (path string, err error) {
 	source, err := os.ReadFile(c.file)
 	if err != nil {

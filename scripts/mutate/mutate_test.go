@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// changesOf returns the changes of a source, as line: before -> after.
+// changesOf returns the possible changes of a source file, also as texts of the form "line: before -> after".
 func changesOf(t *testing.T, source string) (list []string, changes []*change) {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestShuffled: another line between, or one that is gone, moves no change before another.
+// TestShuffled checks that an edit elsewhere in the file does not alter the order of the other changes, and that the
+// seed does.
 func TestShuffled(t *testing.T) {
 	keys := func(source string, seed uint64) (keys []string) {
 		_, changes := changesOf(t, source)
@@ -82,7 +83,8 @@ func TestShuffled(t *testing.T) {
 	}
 }
 
-// TestEquivalent: each entry has a reason, and is a change that can be made.
+// TestEquivalent checks that readEquivalent accepts only entries that have a reason, occur once and are possible
+// changes.
 func TestEquivalent(t *testing.T) {
 	_, changes := changesOf(t, source)
 	key := changes[0].key()
@@ -110,7 +112,7 @@ func TestEquivalent(t *testing.T) {
 	}
 }
 
-// TestListIsCurrent: every explained change is still possible in the code of today.
+// TestListIsCurrent checks that every entry of equivalent.txt is a possible change of the current code.
 func TestListIsCurrent(t *testing.T) {
 	t.Chdir("../..")
 	changes, err := enumerate(".", protocols)
@@ -122,7 +124,8 @@ func TestListIsCurrent(t *testing.T) {
 	}
 }
 
-// TestSaid: what a busy machine does is no failure of a test.
+// TestSaid checks how parseOutcome classifies outputs. A timeout, or tests that did not run, must not count as a failed
+// test, because a busy machine may be the cause.
 func TestSaid(t *testing.T) {
 	for out, want := range map[string]struct {
 		result outcome
