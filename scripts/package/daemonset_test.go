@@ -15,7 +15,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// manifest is what these tests look at in the example for Kubernetes, after Kubernetes' own types have taken all of it.
+// manifest has the fields of a Kubernetes object that these tests check. Before, the manifest is read completely with
+// Kubernetes' own types.
 type manifest struct {
 	Kind     string
 	Metadata struct {
@@ -29,7 +30,7 @@ type manifest struct {
 			Metadata struct{ Labels map[string]string }
 			Spec     pod
 		}
-		pod // of a Pod
+		pod // the fields of a Pod, which has no template
 	}
 }
 
@@ -67,7 +68,7 @@ type pod struct {
 
 type probe struct{ Exec struct{ Command []string } }
 
-// written is a manifest as manifests.sh writes it.
+// written returns a manifest as manifests.sh writes it for version 1.2.3.
 func written(t *testing.T, name string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,7 +82,8 @@ func written(t *testing.T, name string) []byte {
 	return text
 }
 
-// checkContainers holds what each container needs to start with the image that image.sh makes.
+// checkContainers checks that each container uses the image that image.sh makes, and requests memory and processor
+// time.
 func checkContainers(t *testing.T, p *pod) {
 	t.Helper()
 	script, err := os.ReadFile("image.sh")
@@ -98,7 +100,8 @@ func checkContainers(t *testing.T, p *pod) {
 	}
 }
 
-// manifests has the module of Kubernetes' types read a file strictly.
+// manifests reads the objects of a manifest. The program in testdata/kubernetes reads it first with Kubernetes' types,
+// and refuses unknown fields. The test is skipped if that program's modules cannot be downloaded.
 func manifests(t *testing.T, text []byte) (list []manifest, err error) {
 	t.Helper()
 	const dir = "testdata/kubernetes"
@@ -118,8 +121,8 @@ func manifests(t *testing.T, text []byte) (list []manifest, err error) {
 	return list, json.Unmarshal(out, &list)
 }
 
-// TestDaemonSet reads the example with Kubernetes' types, the configuration in it with ours, and holds what
-// must fit together against each other.
+// TestDaemonSet reads the example of a DaemonSet with Kubernetes' types, and the xwarpd configuration in it with
+// package config. It checks that the parts fit together, and that the pod has the capabilities of the systemd unit.
 func TestDaemonSet(t *testing.T) {
 	text := written(t, "daemonset.yaml")
 	list, err := manifests(t, text)
@@ -193,8 +196,8 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// devicePlugin holds the plugin's container against the program: no privilege, the daemon's socket, which is on
-// no other pod's volume, the kubelet's directory, and not the operator's socket.
+// devicePlugin checks the container of the device plugin. It must have no privileges. It must mount only the directory
+// of the daemon's socket, from a volume that other pods cannot reach, and the kubelet's directory for plugins.
 func devicePlugin(t *testing.T, p *pod) {
 	t.Helper()
 	c := &p.Containers[1]
@@ -206,7 +209,7 @@ func devicePlugin(t *testing.T, p *pod) {
 		*s.AllowPrivilegeEscalation || s.SeccompProfile.Type != "RuntimeDefault" {
 		t.Errorf("the plugin has privileges: %+v", c.SecurityContext)
 	}
-	// whether it is read-only
+	// The mounts, and whether each is read-only.
 	want := map[string]bool{filepath.Dir(client.DefaultPath): true,
 		"/var/lib/kubelet/device-plugins": false}
 	for _, m := range c.VolumeMounts {
@@ -217,7 +220,7 @@ func devicePlugin(t *testing.T, p *pod) {
 		for _, v := range p.Volumes {
 			path := m.MountPath
 			if readOnly {
-				path = "" // a volume of the pod's own
+				path = "" // the pod's own volume, not a path of the host
 			}
 			if v.Name == m.Name && v.HostPath.Path != path {
 				t.Errorf("%s is %q on the host", m.MountPath, v.HostPath.Path)
@@ -230,7 +233,7 @@ func devicePlugin(t *testing.T, p *pod) {
 	}
 }
 
-// TestPod: the example of a pod has what the plugin gives and nothing else.
+// TestPod checks that the example of a pod requests only resources of the device plugin and has no further privileges.
 func TestPod(t *testing.T) {
 	list, err := manifests(t, written(t, "pod.yaml"))
 	if err != nil {

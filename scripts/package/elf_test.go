@@ -12,8 +12,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// TestObjectsAreHardened reads the headers of each program and library in the package. A library without a stack
-// header makes the stack of its programs executable, and newer versions of glibc refuse to load it.
+// TestObjectsAreHardened checks the ELF headers of each program and library in the package. For example, a library
+// without a stack header makes the stack of its programs executable, and newer versions of glibc refuse to load it.
 func TestObjectsAreHardened(t *testing.T) {
 	needs.Long(t)
 	deb, err := build()

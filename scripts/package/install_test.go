@@ -1,4 +1,5 @@
-// Package install tests what the package installs: on a machine made for it, from dpkg --install to dpkg --purge.
+// Package install tests the Debian package and what it installs, from dpkg --install to dpkg --purge. It boots a
+// systemd in namespaces for that.
 package install
 
 import (
@@ -25,7 +26,7 @@ import (
 
 var debFlag = flag.String("deb", "", "test this package instead of building one")
 
-// debDirectory is where build puts the package, for all tests.
+// debDirectory is the directory in which build puts the package for all tests.
 var debDirectory string
 
 func runTests(m *testing.M) int {
@@ -40,7 +41,8 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// build makes the deb of this tree, once.
+// build builds the Debian package of this tree, only on the first call, and returns its path. With -deb it returns that
+// package.
 var build = sync.OnceValues(func() (string, error) {
 	if *debFlag != "" {
 		return *debFlag, nil
@@ -57,7 +59,8 @@ var build = sync.OnceValues(func() (string, error) {
 	return debs[0], nil
 })
 
-// installed returns a machine on host A with the package installed, and an interface in its configuration.
+// installed boots a machine on host A of a topology, installs the package there, and adds host A's interface to its
+// configuration.
 func installed(t *testing.T) (*machine, *topo.Net) {
 	t.Helper()
 	needs.XSK(t)
@@ -79,9 +82,9 @@ func installed(t *testing.T) (*machine, *topo.Net) {
 	return m, tn
 }
 
-// TestInstall is an operator's way on a booted machine: install the package, configure an interface, ask doctor, start
-// the unit, have a program without rights exchange data with a second host, watch that, stop the daemon, purge the
-// package.
+// TestInstall does what an operator does on a machine: install the package, configure an interface, run doctor, start
+// the unit, stop it, and purge the package. In between an unprivileged program exchanges data with a second host over
+// the daemon, and all tools for watching it are tried.
 func TestInstall(t *testing.T) {
 	needs.Long(t)
 	m, tn := installed(t)
@@ -111,7 +114,7 @@ func TestInstall(t *testing.T) {
 	program.Env = append(program.Env, roleEnv+"=program")
 	m.begin(program, "done")
 	m.watch(at)
-	m.green() // also beside the daemon
+	m.green() // also while the daemon runs
 
 	m.run("/usr/bin/systemctl", "stop", "xwarpd")
 	if got := m.property("Result"); got != "success" {
@@ -136,8 +139,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// green asks doctor, which must find nothing to say but that the daemon is not started yet, and that the
-// other end of the veth pair is out of its sight.
+// green runs xwarp doctor. Every check must be ok, except that run-daemon may warn that the daemon is not started yet.
 func (m *machine) green() {
 	m.t.Helper()
 	var v struct {
@@ -159,7 +161,7 @@ func (m *machine) green() {
 	}
 }
 
-// group returns the number of a group of the machine.
+// group returns the group ID of a group of the machine.
 func (m *machine) group(name string) uint32 {
 	m.t.Helper()
 	var gid uint32
@@ -170,7 +172,8 @@ func (m *machine) group(name string) uint32 {
 	return gid
 }
 
-// watch looks at the program's connection in every way that an operator has.
+// watch checks that the program's connection shows in each tool that an operator has: status, resource show, top and
+// metrics.
 func (m *machine) watch(peer netip.AddrPort) {
 	m.t.Helper()
 	var s control.Status
@@ -198,7 +201,7 @@ func (m *machine) watch(peer netip.AddrPort) {
 	}
 }
 
-// get asks an HTTP server on the machine's loopback interface.
+// get returns a page of an HTTP server on the machine's loopback interface.
 func (m *machine) get(url string) string {
 	m.t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (

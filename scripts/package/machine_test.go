@@ -18,16 +18,16 @@ import (
 	"xwarp/bench/topo"
 )
 
-// machine is a booted host of the test: systemd runs as process 1 on a copy-on-write view of this machine's files, in
-// the network namespace of host. All commands run in it.
+// machine is a container in which systemd runs as process 1, on a copy-on-write view of this computer's files and in
+// the network namespace of host.
 type machine struct {
 	t    *testing.T
 	host *topo.Host
-	root string // its file system, as seen from here
-	pid  int    // of its process 1, as seen from here
+	root string // path of its root directory on this computer
+	pid  int    // process ID of its process 1 on this computer
 }
 
-// newMachine boots a machine, which ends with the test.
+// newMachine boots a machine, which ends with the test, and copies the test binary into it.
 func newMachine(t *testing.T, h *topo.Host) *machine {
 	t.Helper()
 	m := &machine{t: t, host: h}
@@ -37,13 +37,13 @@ func newMachine(t *testing.T, h *topo.Host) *machine {
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
 			syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP}
 	m.begin(c, "ready")
-	t.Cleanup(func() { c.Process.Kill() }) // and with it all processes of the machine
+	t.Cleanup(func() { c.Process.Kill() }) // the kernel then kills all processes of the PID namespace
 	m.pid = c.Process.Pid
 	m.root = fmt.Sprintf("/proc/%d/root", m.pid)
 	m.await("the boot", func() string {
 		out, _ := m.command("/usr/bin/systemctl", "is-system-running").CombinedOutput()
 		switch state := strings.TrimSpace(string(out)); state {
-		case "running", "degraded": // by a unit of this machine that xwarpd does not need
+		case "running", "degraded": // degraded: a unit that xwarpd does not need has failed
 			return ""
 		default:
 			return state
@@ -56,8 +56,8 @@ func newMachine(t *testing.T, h *topo.Host) *machine {
 	return m
 }
 
-// mayUnlimit reports whether this machine's root may give a service LimitMEMLOCK=infinity. That of some containers may
-// not, and CAP_IPC_LOCK does the same for the service.
+// mayUnlimit reports whether root on this computer may give a service LimitMEMLOCK=infinity. In some containers it may
+// not; CAP_IPC_LOCK then has the same effect for the service.
 func mayUnlimit() bool {
 	var was unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was) != nil {
@@ -74,7 +74,7 @@ func (m *machine) dropIn(name, lines string) {
 	m.run("/usr/bin/systemctl", "daemon-reload")
 }
 
-// await repeats f until it returns "", or fails the test with what f returned last.
+// await repeats f until it returns "". After a minute it fails the test with the last result of f.
 func (m *machine) await(what string, f func() string) {
 	m.t.Helper()
 	last := ""
@@ -94,8 +94,8 @@ func (m *machine) journal() string {
 	return fmt.Sprintf("%s%v", out, errors.Join(err))
 }
 
-// begin starts a process that lives until its standard input ends, and waits for the line that it prints when
-// it is ready.
+// begin starts a process that ends when its standard input ends, and waits until it prints the line want. The process
+// ends with the test.
 func (m *machine) begin(c *exec.Cmd, want string) {
 	m.t.Helper()
 	in, err := c.StdinPipe()
@@ -136,7 +136,7 @@ func (m *machine) write(path, text string) {
 	}
 }
 
-// edit replaces text in a file, as an operator does.
+// edit replaces the first old by new in a file of the machine. The test fails if the file has no old.
 func (m *machine) edit(path, old, new string) {
 	m.t.Helper()
 	b, err := os.ReadFile(filepath.Join(m.root, path))
@@ -150,7 +150,7 @@ func (m *machine) edit(path, old, new string) {
 	m.write(path, text)
 }
 
-// command is a command on the machine, as root.
+// command returns a command that runs in the machine as root.
 func (m *machine) command(name string, args ...string) *exec.Cmd {
 	c := exec.Command("nsenter", append([]string{"--target", fmt.Sprint(m.pid), "--all", "--wd=/",
 		"--", name}, args...)...)
@@ -159,7 +159,7 @@ func (m *machine) command(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// try returns what a command prints, and its exit status.
+// try runs a command in the machine and returns its output and its exit status.
 func (m *machine) try(name string, args ...string) (string, int) {
 	m.t.Helper()
 	c := m.command(name, args...)
@@ -170,7 +170,7 @@ func (m *machine) try(name string, args ...string) (string, int) {
 	return string(out), c.ProcessState.ExitCode()
 }
 
-// run returns what a command prints; it must end well.
+// run runs a command in the machine and returns its output. The test fails if the command does.
 func (m *machine) run(name string, args ...string) string {
 	m.t.Helper()
 	var out, errs bytes.Buffer

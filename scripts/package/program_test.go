@@ -19,11 +19,12 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// half is what is written and read back.
+// half is the number of bytes that are written to the peer and read back.
 const half = 256 << 10
 
-// programRole is a program without rights that uses the installed daemon: the peer's address. It writes into
-// the peer's memory, reads that back, sends a message, and gets it back. It ends with its standard input.
+// programRole is the main function of an unprivileged program that uses the installed daemon. args[0] is the peer's
+// address. The program writes into the peer's memory, reads that back, sends a message and receives it back. It ends
+// when its standard input ends.
 func programRole(args []string) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
@@ -78,7 +79,8 @@ func exchange(ctx context.Context, dev *client.Device, at netip.AddrPort) error 
 	return nil
 }
 
-// echo is the second host: an embedded engine that gives its memory to one peer and sends back the message that comes.
+// echo runs the peer of programRole on host h, over an engine in this process. It exposes its memory to one peer and
+// sends back the message that it receives.
 func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
 	var dev *xdp.Device

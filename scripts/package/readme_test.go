@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The README installs the package from where build.sh puts it.
+// TestReadmeNamesThePackage checks that the README installs the package from the directory in which build.sh puts it.
 func TestReadmeNamesThePackage(t *testing.T) {
 	text := func(path string) string {
 		b, err := os.ReadFile(path)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestReadmeProgram follows the README: it runs the README's commands in an empty folder, against an export of xwarpd,
-// with each program: the whole one that the README links to, on the kernel's sockets and with the daemon's client as
-// its device, and the README's excerpt.
+// TestReadmeProgram follows the README: it runs the README's commands in an empty folder, against an export of xwarpd.
+// It does so with three programs: the one that the README links to, once on kernel sockets and once with the daemon's
+// client as its device, and the excerpt in the README.
 func TestReadmeProgram(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -49,7 +49,7 @@ func TestReadmeProgram(t *testing.T) {
 		module := filepath.Join(dir, name)
 		write(t, filepath.Join(module, "main.go"), strings.ReplaceAll(p.source, server, addr))
 		script := strings.ReplaceAll(commands, "PATH_OF_THE_CLONE", root)
-		// The checksum database may be out of reach; go.sum of the clone has the sums.
+		// The checksum database may be unreachable. go.sum of the clone has the checksums.
 		t.Setenv("GOSUMDB", "off")
 		t.Setenv("GOFLAGS", "")
 		if out := tool(t, module, "sh", "-ec", script); out != p.want {
@@ -58,7 +58,7 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// fenced returns the first block of the language in a document.
+// fenced returns the first fenced code block of a language in a Markdown document.
 func fenced(t *testing.T, text, language string) string {
 	t.Helper()
 	_, block, ok := strings.Cut(text, "```"+language+"\n")
@@ -78,7 +78,8 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// export starts xwarpd with an export of memory, and returns its socket and where the export listens.
+// export starts xwarpd with an export of memory. It returns the path of the daemon's socket and the address at which
+// the export listens.
 func export(t *testing.T, root, dir string) (socket, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,7 +114,7 @@ func export(t *testing.T, root, dir string) (socket, addr string) {
 			t.Logf("xwarpd:\n%s", &log)
 		}
 	})
-	for range 600 { // a minute: the machine may be busy
+	for range 600 { // up to a minute, because the machine may be busy
 		if c, err := net.Dial("unix", socket); err == nil {
 			c.Close()
 			return socket, addr
@@ -134,7 +135,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// tool runs a command to its end and returns what it prints.
+// tool runs a command in dir until it ends and returns its standard output. The test fails if the command does.
 func tool(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

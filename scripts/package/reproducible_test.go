@@ -10,8 +10,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// TestPackageIsReproducible: the package has the same bytes from another folder, with another umask, time zone and
-// locale, and from sources that only their owner may read.
+// TestPackageIsReproducible checks that the package has the same bytes if it is built in another folder, with another
+// umask, time zone and locale, and from sources that only their owner may read.
 func TestPackageIsReproducible(t *testing.T) {
 	needs.Long(t)
 	if *debFlag != "" {

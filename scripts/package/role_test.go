@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleEnv makes the test binary play another process; the arguments follow.
+// roleEnv is the environment variable that makes the test binary run one of roles with its arguments, instead of tests.
 const roleEnv = "XWARP_INSTALL_ROLE"
 
 var roles = map[string]func(args []string) error{"machine": machineRole, "program": programRole}
@@ -27,12 +27,13 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// bootTarget is all that a machine starts. Services ask for the rest of what they need.
+// bootTarget is the unit that a machine boots: only the basic system. Services start the other units that they need.
 const bootTarget = "[Unit]\nDescription=Test\nRequires=sysinit.target\nAfter=sysinit.target\n"
 
-// machineRole boots a machine in the namespaces that it was given: this machine's files with a memory file system above
-// them, in a directory for its use, and this machine's systemd. The machine ends with this process, which becomes
-// systemd, and nothing of it stays. Neither the kernel's settings nor its devices can be changed from inside.
+// machineRole boots a machine in the namespaces that this process was started in. args[0] is an empty directory for its
+// use. The machine has this computer's files, overlaid by a file system in memory, and runs this computer's systemd:
+// this process becomes it. The machine ends with this process and leaves nothing behind. From inside, the kernel's
+// settings and devices cannot be changed.
 func machineRole(args []string) error {
 	dir := args[0]
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -89,7 +90,7 @@ func machineRole(args []string) error {
 		[]string{"container=other", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"})
 }
 
-// devices makes the device nodes of a machine.
+// devices makes the device nodes of a machine below root.
 func devices(root string) error {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		at := filepath.Join(root, "dev", name)
@@ -107,7 +108,8 @@ func devices(root string) error {
 		unix.Mount("devpts", pts, "devpts", 0, "newinstance,ptmxmode=0666"))
 }
 
-// prepare makes the files with which a machine starts nothing of this machine's own.
+// prepare changes the files of a machine below root. It removes the mounts of this computer, masks services that would
+// wait for a network, and adds the unit that boots and a machine ID.
 func prepare(root string) error {
 	os.Remove(filepath.Join(root, "etc/fstab"))
 	os.Remove(filepath.Join(root, "etc/crypttab"))

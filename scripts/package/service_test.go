@@ -20,8 +20,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// exports is configuration with an export of each kind, except in huge pages: network namespaces share the kernel's
-// pool of them, so a test must not reserve any.
+// exports is configuration with an export of each kind, except one in huge pages: all containers share the kernel's
+// pool of huge pages, so a test must not reserve any.
 const exports = `
 [[interface]]
 name = "sockets"
@@ -49,12 +49,12 @@ serve = "directory"
 path = "/var/lib/xwarp/more"
 `
 
-// crashes are signals that end a daemon as its defects would. After SIGQUIT, SIGABRT and SIGSEGV Go ends with
-// status 2, as after a panic. systemd's watchdog misses a daemon that was stopped.
+// crashes are signals that end or stop a daemon as a bug in it would. After SIGQUIT, SIGABRT and SIGSEGV a Go program
+// ends with status 2, as after a panic. After SIGSTOP the daemon no longer answers systemd's watchdog, which kills it.
 var crashes = []string{"KILL", "ABRT", "SEGV", "QUIT", "STOP"}
 
-// TestService starts the installed unit under systemd with an export of each kind. Whatever crashes the daemon, it
-// serves all of them again, and files have what was put there before.
+// TestService starts the installed unit under systemd with an export of each kind. After each of crashes the daemon
+// must serve all exports again, and files must have their last content. Then it tests systemctl reload.
 func TestService(t *testing.T) {
 	needs.Long(t)
 	m, tn := installed(t)
@@ -96,22 +96,22 @@ func TestService(t *testing.T) {
 	m.run("/usr/bin/systemctl", "stop", "xwarpd")
 }
 
-// property returns a property of xwarpd's unit.
+// property returns a property of xwarpd's unit from systemctl show.
 func (m *machine) property(name string) string {
 	m.t.Helper()
 	return strings.TrimSpace(m.run("/usr/bin/systemctl", "show", "xwarpd", "-p", name, "--value"))
 }
 
-// peer is the other host, which uses the exports over the kernel's sockets.
+// peer is the other host, which uses the exports over kernel sockets.
 type peer struct {
 	t      *testing.T
 	host   *topo.Host
-	xwarp  string // the command
+	xwarp  string // path of the xwarp command
 	daemon netip.Addr
 	dir    string
 }
 
-// exchange uses each export: what is read is what was written. Files have text afterwards.
+// exchange writes to each export and checks that it reads the same back. Afterwards the exported files contain text.
 func (p *peer) exchange(text string) {
 	p.t.Helper()
 	p.verbs(7001)
@@ -126,7 +126,7 @@ func (p *peer) exchange(text string) {
 	p.kept(text)
 }
 
-// kept reads the exports that are files.
+// kept checks that the exported files contain text.
 func (p *peer) kept(text string) {
 	p.t.Helper()
 	back := filepath.Join(p.dir, "back")
@@ -144,7 +144,7 @@ func (p *peer) kept(text string) {
 
 func (p *peer) at(port int) string { return fmt.Sprintf("%v:%d", p.daemon, port) }
 
-// command runs xwarp on the other host.
+// command runs xwarp on the other host and returns its standard output. The test fails if the command does.
 func (p *peer) command(args ...string) string {
 	p.t.Helper()
 	var out, errs bytes.Buffer
@@ -156,7 +156,7 @@ func (p *peer) command(args ...string) string {
 	return out.String()
 }
 
-// verbs writes to exported memory and reads it back.
+// verbs writes to the memory that is exported at a port and checks that it reads the same back.
 func (p *peer) verbs(port int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

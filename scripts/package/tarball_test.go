@@ -12,11 +12,11 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// anybody is an unprivileged user without a home.
+// anybody is the user and group ID of an unprivileged user without a home directory.
 const anybody = 65534
 
-// TestTarball unpacks the tarball for an unprivileged user and runs the commands of the page for CI jobs with it. The
-// project under test there connects a client and a server.
+// TestTarball unpacks the tarball and runs the commands of CI.md with it, as an unprivileged user. These commands test
+// a project, for which the test has a Makefile whose check connects an rping client to an rping server.
 func TestTarball(t *testing.T) {
 	needs.Long(t)
 	if *debFlag != "" {

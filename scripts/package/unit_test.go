@@ -29,7 +29,7 @@ func readUnit(path string) (unit, error) {
 	return u, nil
 }
 
-// one returns the only value of a key.
+// one returns the value of a key, "" if the key does not have exactly one.
 func (u unit) one(key string) string {
 	if v := u[key]; len(v) == 1 {
 		return v[0]
@@ -37,7 +37,7 @@ func (u unit) one(key string) string {
 	return ""
 }
 
-// The unit stays as hardened as it is promised to be.
+// TestExposure checks that systemd-analyze rates the exposure of the unit at most 2.6, as documented.
 func TestExposure(t *testing.T) {
 	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=26",
 		"--no-pager", "xwarpd.service").CombinedOutput()

@@ -1,5 +1,7 @@
-// Command manual makes manual pages and shell completions from what the commands say of themselves:
-// manual XWARP XWARPD DIRECTORY.
+// Command manual generates manual pages and shell completions into a directory, from the help texts of xwarp and
+// xwarpd:
+//
+//	manual XWARP XWARPD DIRECTORY
 package main
 
 import (
@@ -49,10 +51,10 @@ func write(file string, b []byte) error {
 	return os.WriteFile(file, b, 0o644)
 }
 
-// command is a line of the list of commands in a help text: the name, and what it does in one line.
+// command matches a line in the list of commands of a help text: the name and a summary.
 var command = regexp.MustCompile(`(?m)^  ([a-z][a-z_-]*) {2,}(\S.*)$`)
 
-// commands are those of a list in a help text: name and what it does.
+// commands returns the commands that a help text lists, each with its summary, except help and completion.
 func commands(help string) (list [][2]string) {
 	_, text, ok := strings.Cut(help, "Available Commands:\n")
 	if !ok {
@@ -67,7 +69,7 @@ func commands(help string) (list [][2]string) {
 	return list
 }
 
-// pages writes the page of a command and those of the commands below it.
+// pages writes the manual page of the command path and those of all commands below it. what is the command's summary.
 func pages(binary, dir string, path []string, what string) error {
 	help, err := exec.Command(binary, append(slices.Clip(path), "--help")...).Output()
 	if err != nil {
@@ -85,10 +87,10 @@ func pages(binary, dir string, path []string, what string) error {
 	return nil
 }
 
-// heading is a line such as "Flags:".
+// heading matches a heading in a help text, such as "Flags:".
 var heading = regexp.MustCompile(`^([A-Z][A-Za-z ]+):$`)
 
-// page makes troff of a help text, which keeps its lines.
+// page returns the troff source of a manual page for a help text. The lines of the text stay as they are.
 func page(name, what, help string) []byte {
 	var b bytes.Buffer
 	title(&b, name, 1, what)
@@ -110,7 +112,7 @@ func page(name, what, help string) []byte {
 	return b.Bytes()
 }
 
-// escape keeps troff from reading text as requests.
+// escape escapes text so that troff does not interpret it.
 func escape(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// No line of a help text becomes a request of troff.
+// TestPage checks the page of a help text, and that troff would not interpret any line of the text as a request.
 func TestPage(t *testing.T) {
 	got := string(page("xwarp-x", "short", "long\n\n.SH not a request\n'quoted\n\\fB\n\nFlags:\n "+
 		" --all\n"))
@@ -23,7 +23,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page of the configuration has a section for every table, and every line of the file.
+// TestConfigPage checks that the page of the configuration has a section for every table and every line of the file.
 func TestConfigPage(t *testing.T) {
 	got := string(configPage(config.Default))
 	for _, want := range []string{".TH XWARP.TOML 5", ".SH DESCRIPTION\n", ".SH [DAEMON]\n",
@@ -50,7 +50,8 @@ func TestDaemonPage(t *testing.T) {
 	}
 }
 
-// Each command of the program has its page, whose NAME line is whole: it is the command's short text.
+// TestEveryCommandHasItsPage checks that commands at each level have a page, and that the NAME section of each page has
+// a complete summary.
 func TestEveryCommandHasItsPage(t *testing.T) {
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-o", dir+"/", "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// service writes xwarpd(8), whose options are those of its help, and xwarp.toml(5), which is the commented
-// default file.
+// service writes the pages xwarpd(8), with the options of the daemon's help, and xwarp.toml(5), which is the commented
+// default configuration file.
 func service(binary, daemon, dir string) error {
 	help := exec.Command(daemon, "--help")
 	var said bytes.Buffer
@@ -35,7 +35,7 @@ func title(b *bytes.Buffer, name string, section int, summary string) {
 		strings.ToUpper(escape(name)), section, os.Getenv("VERSION"), escape(name), escape(summary))
 }
 
-// related are the pages that name each other.
+// related are the pages that refer to each other in SEE ALSO.
 var related = []string{"xwarp(1)", "xwarpd(8)", "xwarp.toml(5)", "xwarp-doctor(1)"}
 
 func seeAlso(b *bytes.Buffer, name string) {
@@ -48,12 +48,12 @@ func seeAlso(b *bytes.Buffer, name string) {
 	fmt.Fprintf(b, ".SH SEE ALSO\n%s\n", strings.Join(others, ", "))
 }
 
-// about is what no help text says of the daemon, in sections.
+// about has the sections of xwarpd(8) that are not in the daemon's help. Each begins with a line "# HEADING".
 //
 //go:embed xwarpd.txt
 var about string
 
-// daemonPage makes xwarpd(8) of the text of its help: a sentence, an empty line, the options.
+// daemonPage returns xwarpd(8). help is the daemon's help: a summary, an empty line, and the options.
 func daemonPage(help string) []byte {
 	var b bytes.Buffer
 	title(&b, "xwarpd", 8, "iWARP over AF_XDP as a service")
@@ -69,10 +69,10 @@ func daemonPage(help string) []byte {
 	return b.Bytes()
 }
 
-// table is a line that begins a table of the configuration, which may be commented out.
+// table matches a line that begins a table of the configuration file, also if it is commented out.
 var table = regexp.MustCompile(`^(?:# )?(\[+[a-z.]+\]+)$`)
 
-// configPage makes xwarp.toml(5) of the commented file, with a section for each table.
+// configPage returns xwarp.toml(5) for the commented configuration file, with a section for each table.
 func configPage(file string) []byte {
 	var b bytes.Buffer
 	title(&b, "xwarp.toml", 5, "configuration of xwarpd")
@@ -90,7 +90,7 @@ func configPage(file string) []byte {
 	return b.Bytes()
 }
 
-// verbatim writes a section whose lines stay as they are.
+// verbatim writes a section with a heading and a text whose lines stay as they are.
 func verbatim(b *bytes.Buffer, heading, text string) {
 	fmt.Fprintf(b, ".SH %s\n.nf\n", strings.ToUpper(escape(heading)))
 	for line := range strings.Lines(text) {

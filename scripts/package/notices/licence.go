@@ -13,27 +13,29 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are the licences that may be shipped in a binary under Apache-2.0: they ask for their text and
-// their authors' names at most. OFL-1.1 is that of fonts which the plots use.
+// allowed are the licences of modules that may be in a binary under Apache-2.0, by their SPDX identifiers. At most they
+// require that their text and the authors' names are distributed. OFL-1.1 is the licence of the fonts in plots.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "ISC", "MIT",
 	"OFL-1.1"}
 
-// chosen are modules that offer several files of which one counts here, and somebody has read it.
+// chosen has the modules whose licence was determined by reading their files: the file that applies, and its licence.
 var chosen = map[string]struct{ file, id string }{
-	"github.com/ajstarks/svgo":   {"LICENSE", "CC-BY-4.0"},    // beside it is a file with a link to it
-	"github.com/golang/freetype": {"licenses/ftl.txt", "FTL"}, // in place of the GPL-2.0
+	"github.com/ajstarks/svgo":   {"LICENSE", "CC-BY-4.0"},    // another file only links to the licence
+	"github.com/golang/freetype": {"licenses/ftl.txt", "FTL"}, // the alternative is GPL-2.0
 }
 
-// legal are the files that go with a binary; of these, grant are those that must hold a known licence.
+// legal matches the names of files that must be distributed with a binary. grant matches those of them that must
+// contain a known licence.
 var (
 	legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)([.-].*)?$`)
 	grant = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([.-].*)?$`)
 )
 
-// covered is how much of a licence file a known text must make up, in percent: names and years are the rest.
+// covered is the percentage of a licence file that must be the text of a known licence. The rest is names and years.
 const covered = 75
 
-// read fills licences and texts from the files at the top of the module.
+// read sets licences and texts from the files in the module's top directory. It fails if there is no licence, or one
+// that is not allowed.
 func (m *module) read() error {
 	if c, ok := chosen[m.Path]; ok {
 		b, err := os.ReadFile(filepath.Join(m.Dir, c.file))
@@ -70,7 +72,7 @@ func (m *module) read() error {
 	return nil
 }
 
-// identify returns the licences of a text; all must be allowed.
+// identify returns the licences in a text. It fails if one is not allowed or if too much of the text is unknown.
 func identify(b []byte) (ids []string, err error) {
 	c := licensecheck.Scan(b)
 	if c.Percent < covered {
@@ -105,7 +107,8 @@ func copyright(mods []*module) []byte {
 	return b.Bytes()
 }
 
-// bom is the list in CycloneDX, without time and serial number: the same binaries have the same list.
+// bom returns the bill of materials in CycloneDX. It has no time and no serial number, so that the same binaries yield
+// the same bytes.
 func bom(mods []*module, version string) ([]byte, error) {
 	v := cdx.NewBOM()
 	v.Metadata = &cdx.Metadata{Component: &cdx.Component{

@@ -1,9 +1,10 @@
-// Command notices says what is in the binaries: notices DIRECTORY BINARY... writes into the directory
+// Command notices lists the modules in binaries and checks their licences. notices DIRECTORY BINARY... writes into the
+// directory
 //
-//	copyright      the licence texts of every module in the binaries, which redistribution asks for
+//	copyright      the licence texts of every module in the binaries, which must be distributed with them
 //	sbom.cdx.json  the modules with versions and licences, in CycloneDX
 //
-// and fails when a module has no licence, or one that is not in the list of those that may be shipped.
+// It fails if a module has no licence, or one that is not in the list of allowed licences.
 package main
 
 import (
@@ -65,7 +66,8 @@ type module struct {
 
 type text struct{ file, body string }
 
-// modules returns what the linker wrote into the binaries, each module once, sorted.
+// modules returns the modules that are linked into the binaries, each version once, sorted by path. It also returns the
+// version of Go.
 func modules(binaries []string) (mods []*module, goVersion string, err error) {
 	for _, b := range binaries {
 		info, err := buildinfo.ReadFile(b)
@@ -88,7 +90,8 @@ func modules(binaries []string) (mods []*module, goVersion string, err error) {
 	}), goVersion, nil
 }
 
-// locate asks go where the sources are, which it has because it built the binaries.
+// locate sets the directory with the source of each module. The go command has these sources, because it built the
+// binaries.
 func locate(mods []*module) error {
 	if len(mods) == 0 {
 		return nil

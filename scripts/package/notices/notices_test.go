@@ -37,7 +37,8 @@ func source(t *testing.T, files map[string]string) *module {
 	return m
 }
 
-// A module passes with a licence that is allowed, and every text of it is kept.
+// TestAllowed checks that a module with an allowed licence is accepted, and that all its legal texts are in the
+// notices.
 func TestAllowed(t *testing.T) {
 	m := source(t, map[string]string{"LICENSE.txt": mit, "NOTICE": "made by Somebody",
 		"main.go": "package main"})
@@ -56,7 +57,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// Nothing else passes.
+// TestRefused checks that a module without a licence, with an unknown one or with one that is not allowed is refused.
 func TestRefused(t *testing.T) {
 	gpl := "GNU GENERAL PUBLIC LICENSE\nThis program is free software; you can redistribute it " +
 		"and/or modify it under the terms of the GNU General Public License as published by the " +
@@ -78,7 +79,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What is built from this module passes, and its list of parts is well formed and always the same.
+// TestOwnBinary checks that a binary of this module is accepted, and that its bill of materials is well formed and the
+// same each time.
 func TestOwnBinary(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command kubernetes reads the example for Kubernetes from its standard input as a cluster's API would: each
-// document by its kind, with unknown and repeated keys as errors. It prints the objects as a JSON list. It is
-// a module of its own for its dependencies.
+// Command kubernetes reads a Kubernetes manifest from its standard input as a cluster's API would: each document by its
+// kind, with unknown and repeated keys as errors. It prints the objects as a JSON list. It is a separate module, so
+// that its dependencies are not those of xwarp.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kinds make the objects that the example may hold, by API version and kind.
+// kinds has the API versions and kinds that a manifest may contain, each with a function that makes an empty object.
 var kinds = map[metav1.TypeMeta]func() any{
 	{APIVersion: "v1", Kind: "Namespace"}:      func() any { return &corev1.Namespace{} },
 	{APIVersion: "v1", Kind: "ConfigMap"}:      func() any { return &corev1.ConfigMap{} },
