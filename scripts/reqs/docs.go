@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// walks are documents that name functions, types and fields as package.Type.Method, and tests as directory TestName.
+// walks are the documents whose names are checked. They name functions, types and fields as package.Type.Method, and
+// tests as "directory TestName".
 var walks = []string{"engine/README.md", "engine/daemon/README.md",
 	"engine/daemon/SECURITY.md"}
 
@@ -20,10 +21,10 @@ var (
 	testName = regexp.MustCompile(`\b([a-z0-9/]+)\s((?:Test|Fuzz)[A-Z]\w*)`)
 )
 
-// fileEndings end other words with a dot in such documents.
+// fileEndings are the endings by which a word with a dot in such documents is a file and not a name of the code.
 var fileEndings = []string{".go", ".md", ".toml", ".txt"}
 
-// checkDoc returns the names in the document that do not exist in the code.
+// checkDoc returns a fault for each name in the document that does not exist in the code, and the faults of its tables.
 func checkDoc(root, name string, src *source) (faults []string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 	if err != nil {
@@ -53,8 +54,8 @@ var (
 )
 
 // checkTables compares the first columns of the document's tables with the repository. A table of packages or folders
-// names existing ones, and all tables of the document together each folder beside the document that has Go files. A
-// table "files of" names the Go files of one folder, without tests.
+// must name existing folders. All such tables of the document together must name each folder beside the document that
+// has Go files. A table "files of" must name all Go files of one folder, except tests.
 func checkTables(root, doc, text string) (faults []string) {
 	beside, tables := path.Dir(doc), 0
 	listed := map[string]bool{}
@@ -102,7 +103,7 @@ func checkTables(root, doc, text string) (faults []string) {
 	return faults
 }
 
-// goFiles returns the names of the Go files of a folder, without tests.
+// goFiles returns the names of the Go files in a folder, except tests.
 func goFiles(root, folder string) map[string]bool {
 	files := map[string]bool{}
 	found, _ := filepath.Glob(filepath.Join(root, folder, "*.go"))
@@ -114,7 +115,8 @@ func goFiles(root, folder string) map[string]bool {
 	return files
 }
 
-// compare reports the files that a table names and the folder does not have, and the reverse.
+// compare returns a fault for each file that a table names and the folder lacks, and for each file that the table
+// lacks.
 func compare(doc, folder string, named, found map[string]bool) (faults []string) {
 	for f := range named {
 		if !found[f] {

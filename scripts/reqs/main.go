@@ -1,19 +1,20 @@
-// Command reqs maintains the table of requirements in its README: each requirement of the RFCs in brief, the
-// code that fulfils it, and the tests that prove it.
+// Command reqs maintains the table of requirements in scripts/reqs/README.md: each requirement of the RFCs in brief,
+// the code that fulfils it, and the tests that prove it.
 //
 //	go run ./scripts/reqs           checks; prints faults and exits with status 1 if there are any
 //	go run ./scripts/reqs -write    rewrites the table
 //
-// The requirements and their code are in requirements.txt. A test names the requirements that it proves in its comment:
+// The requirements, each with its code, are in requirements.txt. A test names the requirements that it proves in its
+// comment:
 //
 //	//req:rfc5044-4.3-1 rfc5044-4.3-2
 //	func TestVectors(t *testing.T) {
 //
-// or above a packet script, as a line "#req:rfc9768-3.2.2-1".
+// A packet script names them in the comment above it, in a line such as "#req:rfc9768-3.2.2-1".
 //
-// The check fails if a requirement has neither a test nor a reason, if a test names a requirement or a requirement
-// names code that does not exist, and if the table is out of date. It also fails if a document about the code, such as
-// engine/README.md, names functions that do not exist.
+// The check fails if a requirement has neither a test nor a reason for having none. It fails if a test names an unknown
+// requirement, if a requirement names unknown code, and if the table is out of date. It also fails if a document about
+// the code, such as engine/README.md, names functions that do not exist.
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-// The table stands between these lines of its file.
+// tableFile is the file with the table, which is between the lines begin and end.
 const (
 	tableFile = "scripts/reqs/README.md"
 
@@ -49,7 +50,8 @@ const (
 	end   = "<!-- end of requirements -->"
 )
 
-// run checks the repository at root, and writes the table if told so.
+// run checks the repository at root and returns the faults. If the table is out of date, it writes the table if write,
+// and otherwise returns a fault.
 func run(root string, write bool) (faults []string, err error) {
 	file, err := os.Open(filepath.Join(root, "scripts", "reqs", "requirements.txt"))
 	if err != nil {
@@ -91,7 +93,7 @@ func run(root string, write bool) (faults []string, err error) {
 	return faults, nil
 }
 
-// replace puts the table between its marks.
+// replace returns the text of readme with table between the lines begin and end.
 func replace(readme []byte, table string) ([]byte, error) {
 	text := string(readme)
 	i, j := strings.Index(text, begin), strings.Index(text, end)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRepository is the check itself: every requirement has its code and its tests, and the table is up to date.
+// TestRepository checks this repository: every requirement has its code and its tests, and the table is up to date.
 func TestRepository(t *testing.T) {
 	faults, err := run("../..", false)
 	if err != nil {
@@ -43,7 +43,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// repository writes a small repository.
+// repository writes a small repository with the given requirements and tests, and returns its directory. The part of
+// tests after a line <pkt> becomes a file of packet scripts.
 func repository(t *testing.T, requirements, tests string) string {
 	t.Helper()
 	tests, scripts, _ := strings.Cut(tests, "\n<pkt>\n")
@@ -108,7 +109,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWalk checks a document that names missing code.
+// TestWalk checks that names of missing code and missing tests in a document are faults.
 func TestWalk(t *testing.T) {
 	root := repository(t, "rfc1-1-1 | MUST | open | text | why", "")
 	text := []byte("first\np.T.M\n  p.T.N of p.go\np TestNone\n")
@@ -123,7 +124,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestTablesOfFiles checks tables of packages and files that differ from the repository.
+// TestTablesOfFiles checks that differences between the tables of a document and the repository are faults.
 func TestTablesOfFiles(t *testing.T) {
 	root := repository(t, "rfc1-1-1 | MUST | open | text | why", "")
 	if err := os.MkdirAll(filepath.Join(root, "engine/a"), 0o755); err != nil {
@@ -152,7 +153,7 @@ func TestTablesOfFiles(t *testing.T) {
 	}
 }
 
-// TestStale changes the input of the table: the check fails until the table is written again.
+// TestStale changes the input of the table and checks that there is a fault until the table is written again.
 func TestStale(t *testing.T) {
 	root := repository(t, "rfc5044-1-1 | MUST | p.C | a | b", "")
 	os.WriteFile(filepath.Join(root, "scripts/reqs/requirements.txt"),

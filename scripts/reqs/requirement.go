@@ -13,12 +13,13 @@ type requirement struct {
 	line   int
 	id     string
 	level  string // MUST, MUST NOT, SHOULD, …
-	code   string // package.Name or package.Type.Method; empty when it does not apply
+	code   string // package.Name or package.Type.Method of the code that fulfils it; notApplicable; or open
 	text   string
-	reason string // why there is no test: it does not apply, or it is open
+	reason string // why there is no code and no test; empty unless code is notApplicable or open
 }
 
-// Codes that are none.
+// Values of requirement.code that name no code: the requirement does not apply, or it is not fulfilled or not proven
+// yet.
 const (
 	notApplicable = "n/a"
 	open          = "open"
@@ -30,7 +31,7 @@ var (
 		"MAY": true}
 )
 
-// parse reads requirements.txt.
+// parse reads requirements.txt. It returns an error for the first line that is not valid.
 func parse(r io.Reader) (list []requirement, err error) {
 	seen := map[string]bool{}
 	lines := bufio.NewScanner(r)
@@ -69,7 +70,7 @@ func parse(r io.Reader) (list []requirement, err error) {
 	return list, lines.Err()
 }
 
-// document returns the part of the name that names the text: rfc5044, culley, …
+// document returns the part of the id that names the document with the requirement, such as rfc5044.
 func (q *requirement) document() string {
 	name, _, _ := strings.Cut(q.id, "-")
 	return name

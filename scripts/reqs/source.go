@@ -14,17 +14,17 @@ import (
 	"strings"
 )
 
-// source has the files and names of the repository that the tables refer to.
+// source has the names in the repository's code to which requirements and documents refer.
 type source struct {
-	names  map[string]bool     // package.Name and package.Type.Method, of what is no test
-	tests  map[string]bool     // as directory TestName
-	proves map[string][]string // tests by requirement
-	faults []string
+	names  map[string]bool     // names outside of tests, as package.Name and package.Type.Method
+	tests  map[string]bool     // tests, as "directory TestName"
+	proves map[string][]string // the tests that prove a requirement, by its id
+	faults []string            // wrong req: lines
 }
 
 const annotation = "//req:"
 
-// scan parses every Go file of the repository at root.
+// scan parses every Go file and every packet script of the repository at root.
 func scan(root string) (*source, error) {
 	s := &source{names: map[string]bool{}, tests: map[string]bool{},
 		proves: map[string][]string{}}
@@ -101,8 +101,8 @@ func (s *source) file(file, dir string) error {
 	return nil
 }
 
-// scripts records the requirements that packet scripts in the directory prove, named by "#req:" lines in the comment
-// above a script.
+// scripts adds the requirements that the packet scripts in dir prove. "#req:" lines in the comment above a script name
+// them.
 func (s *source) scripts(root, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.pkt"))
 	if err != nil {
@@ -145,7 +145,7 @@ func isTest(file string, fn *ast.FuncDecl) bool {
 		(strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
 }
 
-// declare records the names of a file's top level, and of the fields of its structs.
+// declare adds the names that a file declares at its top level, and the fields of its structs.
 func (s *source) declare(pkg string, f *ast.File) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// check compares the requirements with the source.
+// check compares the requirements with the source and returns the faults.
 func check(list []requirement, s *source) (faults []string) {
 	faults = append(faults, s.faults...)
 	known := map[string]bool{}
@@ -34,7 +34,7 @@ func check(list []requirement, s *source) (faults []string) {
 	return faults
 }
 
-// documents are the parts of the table, in order.
+// documents are the documents with requirements, in the order of the table. The last entry stands for all others.
 var documents = []struct{ name, title string }{
 	{"rfc5044", "RFC 5044: MPA"},
 	{"rfc5041", "RFC 5041: DDP"},
@@ -52,7 +52,7 @@ var documents = []struct{ name, title string }{
 	{"", "Drafts and other texts"},
 }
 
-// table returns what stands between the marks.
+// table returns the table of requirements in Markdown and HTML, with a part for each document.
 func table(list []requirement, s *source) string {
 	var b strings.Builder
 	for _, d := range documents {
@@ -96,7 +96,7 @@ func summary(rows []requirement) string {
 	return text
 }
 
-// proof names the code, and the tests by directory.
+// proof returns the last two cells of a requirement's row: its code and its tests, or the reason for having none.
 func proof(q *requirement, s *source) string {
 	if q.reason != "" {
 		return " | " + q.code + ": " + escape(q.reason)
