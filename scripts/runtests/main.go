@@ -1,5 +1,5 @@
-// Command runtests runs go vet and go test for make test. It prints a line for each package and each long test, the
-// output of tests that fail, and in silence every half minute what is running.
+// Command runtests runs go vet and go test for make test. It prints a line for each package and each long test, and the
+// output of tests that fail. If it has printed nothing for half a minute, it prints which tests are running.
 //
 //	go run ./scripts/runtests [FLAGS OF GO TEST] -- PACKAGE...
 package main
@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	silence = 30 * time.Second // at most
-	long    = 10               // seconds of a test that is printed
+	silence = 30 * time.Second // time without output after which the running tests are printed
+	long    = 10               // seconds from which on a test gets a line of its own
 )
 
 func main() {
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go handles it, and this process prints the rest
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // ignored here: go ends, and this process prints the rest
 	flags, packages := os.Args[1:], []string{"./..."}
 	if i := slices.Index(flags, "--"); i >= 0 {
 		flags, packages = flags[:i], flags[i+1:]
@@ -40,13 +40,13 @@ func main() {
 	}
 }
 
-// event is a line of go test -json: see go doc test2json and go help buildjson.
+// event is a line in the output of go test -json: see go doc test2json and go help buildjson.
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64
 }
 
-// name is a test, or a package if test is empty.
+// name identifies a test, or a package if test is empty.
 type name struct{ pkg, test string }
 
 func (n name) String() string { return strings.TrimSpace(n.pkg + " " + n.test) }
@@ -55,10 +55,10 @@ type report struct {
 	out     io.Writer
 	verbose bool
 	begin   time.Time
-	printed time.Time // last
-	started map[name]time.Time
-	output  map[name]string
-	count   map[string]int // of tests, by result
+	printed time.Time          // time of the last output
+	started map[name]time.Time // the tests and packages that are running, with the time of their start
+	output  map[name]string    // their output, which is printed if they fail
+	count   map[string]int     // number of tests by result
 	failed  []name
 }
 
@@ -68,7 +68,7 @@ func newReport(out io.Writer, verbose bool) *report {
 		started: map[name]time.Time{}, output: map[name]string{}, count: map[string]int{}}
 }
 
-// run runs go and prints what it does, until it ends.
+// run runs the go command with args until it ends, and reports its events. what is the command's name in messages.
 func (r *report) run(what string, args []string) error {
 	c := exec.Command("go", args...)
 	c.Stderr = os.Stderr
@@ -118,13 +118,13 @@ func (r *report) print(format string, args ...any) {
 	fmt.Fprintf(r.out, format, args...)
 }
 
-// handle notes an event and prints what it completes.
+// handle updates the report by an event, and prints the output and the lines that are due after it.
 func (r *report) handle(e event) {
 	n := name{e.Package, e.Test}
 	switch e.Action {
 	case "start", "run", "cont":
 		r.started[n] = time.Now()
-	case "pause": // until other tests ended: t.Parallel
+	case "pause": // the test called t.Parallel and waits until other tests have ended
 		delete(r.started, n)
 	case "build-output":
 		r.print("%s", e.Output)
@@ -136,7 +136,7 @@ func (r *report) handle(e event) {
 			r.output[n] += e.Output
 		}
 	case "pass", "fail", "skip":
-		if e.Test == "" { // tests that did not end
+		if e.Test == "" { // tests of the package that did not end get its result
 			for of := range r.started {
 				if of.pkg == n.pkg && of.test != "" {
 					r.handle(event{Action: e.Action, Package: of.pkg, Test: of.test})
@@ -158,7 +158,8 @@ func (r *report) handle(e event) {
 	}
 }
 
-// running names the tests that run, without those whose subtests run. Without any, go builds.
+// running returns a line with the tests that are running, except those that wait for their subtests. If no test is
+// running, the line says that go builds.
 func (r *report) running(what string, now time.Time) string {
 	parents := map[name]bool{}
 	for n := range r.started {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestReport: a passing package is a line, a failing test is its output, and a test that did not end is its output when
-// its package fails.
+// TestReport checks that the report has a line for a passing package and for a long test, and the output of failing
+// tests. A test that did not end must be reported with its output when its package fails.
 func TestReport(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out, false)
