@@ -1,9 +1,10 @@
 #!/bin/sh
-# fuzz.sh runs every fuzzer of the repository in turn. Each runs for the given time with -fuzz of go test, which searches
-# for inputs with new coverage, then for the same time from all inputs found, many times faster (package
-# engine/testkit/havoc). It prints the coverage of each fuzzer, and at the end the number of executions:
+# fuzz.sh runs every fuzzer of the repository in turn:
 #	scripts/fuzz.sh 30s [PACKAGE...]
-# Findings are written below the package's testdata/fuzz; go test repeats them from then on.
+# Each fuzzer runs for the given time with go test -fuzz, which searches for inputs with new coverage. Then package
+# engine/testkit/havoc changes all inputs that were found, for the same time and many times faster. fuzz.sh prints the
+# coverage of each fuzzer, and at the end the number of executions. An input that fails is written below the package's
+# testdata/fuzz, so that go test runs it from then on.
 set -eu
 
 time=${1:?how long, such as 30s or 10m}
@@ -18,7 +19,7 @@ module=$(go list -m)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# covers prints the packages that count for a fuzzer's coverage: those that process its input.
+# covers PACKAGE FUZZER prints the packages whose coverage is measured: those that process the fuzzer's input.
 covers() {
 	case $2 in
 	FuzzFrames) echo "$module/tcp/...,$module/mpa/...,$module/ddp/...,$module/engine/stack,$module/engine/iwarp" ;;
@@ -27,8 +28,8 @@ covers() {
 	esac
 }
 
-# corpus makes $run a copy of the package's directory, with the fuzzer's seeds and the inputs that it has found, which
-# go test keeps in its cache.
+# corpus PACKAGE FUZZER makes the directory $run, with links to the files of the package's directory $dir, the fuzzer's
+# seeds, and the inputs that it has found, which go test keeps in its cache.
 corpus() {
 	dir=$(go list -f '{{.Dir}}' "$1")
 	run=$tmp/$2
@@ -41,7 +42,8 @@ corpus() {
 	[ ! -d "$cache" ] || find "$cache" -type f -exec cp -t "$run/testdata/fuzz/$2" {} +
 }
 
-# coverage runs a fuzzer once more over $run's inputs.
+# coverage PACKAGE FUZZER runs a fuzzer once with each input in $run. It prints the coverage and sets $inputs to their
+# number.
 coverage() {
 	go test -c -cover -coverpkg "$(covers "$1" "$2")" -o "$run/test" "$1" 2>"$run/warnings"
 	(cd "$run" && ./test -test.v -test.run "^$2\$") >"$run/out"
@@ -49,7 +51,8 @@ coverage() {
 	grep '^coverage:' "$run/out"
 }
 
-# havoc changes $run's inputs.
+# havoc PACKAGE FUZZER runs a fuzzer with random changes of the inputs in $run, and prints the number of executions. On
+# a failure it copies the input to the package's testdata and exits.
 havoc() {
 	go test -c -o "$run/test" "$1"
 	touch "$run/begin"
@@ -65,7 +68,7 @@ havoc() {
 for package in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "${@:-./...}"); do
 	for fuzzer in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
 		printf '== %s %s\n' "$package" "$fuzzer"
-		# Minimize new inputs only briefly: that time finds no new ones.
+		# Minimize new inputs only briefly, because minimizing finds no new inputs.
 		go test -run '^$' -fuzz "^$fuzzer\$" -fuzztime "$time" -fuzzminimizetime 100x "$package" >"$tmp/log" ||
 			{ cat "$tmp/log"; exit 1; }
 		grep 'execs:' "$tmp/log" | tail -n 1 >>"$tmp/all"

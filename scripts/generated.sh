@@ -1,7 +1,8 @@
 #!/bin/sh
-# generated.sh checks that `make generate` reproduces the committed eBPF objects. It works on a copy.
+# generated.sh checks that `make generate` reproduces the committed eBPF objects. It works on a copy of the sources.
 #
-# Another clang produces other bytes, so the result counts only with the clang that built the committed objects.
+# Other versions of clang produce other bytes. So it checks nothing unless clang has the version that built the
+# committed objects.
 set -eu
 
 clang_major=14

@@ -1,6 +1,7 @@
 #!/bin/sh
 # pgo.sh PROGRAM FILE... profiles both ends of the important workloads and writes the merged CPU profile to every FILE.
-# go build optimises a main package with the default.pgo beside it. Run it again after large changes of the data path.
+# go build optimises a main package by the file default.pgo in its directory. Run pgo.sh again after large changes of
+# the data path.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

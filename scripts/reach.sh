@@ -1,7 +1,7 @@
 #!/bin/sh
-# reach.sh lists the functions of the engine's core that are never run by the simulator's random scenarios, its fuzzer's
-# recorded conversations or random loads on kernel sockets. It fails if one of them is missing in
-# engine/testkit/sim/testdata/unreached.txt, which gives the reasons, or if they are more than 5 %.
+# reach.sh lists the functions of the engine's core that are run neither by the simulator's random scenarios, nor by its
+# fuzzer's recorded conversations, nor by random loads on kernel sockets. It fails if one of these functions is not in
+# engine/testkit/sim/testdata/unreached.txt, which gives the reasons, or if they are more than 5 % of all functions.
 set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh installs missing packages that a make target needs beyond Go, on Debian and Ubuntu.
+# setup.sh installs the missing packages that a make target needs in addition to Go, on Debian and Ubuntu.
 #
 #   scripts/setup.sh test       tshark: independent decoder of the capture tests; strace: order of writes to the disk,
 #                               system calls of workers; promtool: alert rules; headless Chromium: tests of the status
@@ -8,8 +8,7 @@
 #   scripts/setup.sh arch       qemu-user: runs programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
-# It prints what it installs, how much that is, and twice a minute how far it is. It never prompts. Without root it uses
-# sudo.
+# It prints the packages and their size, and its progress twice a minute. It never prompts. Without root it uses sudo.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -19,7 +18,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 
 check_go() {
 	command -v go >/dev/null || die "go is not in PATH: install Go from https://go.dev/dl/"
-	# go compares its version with go.mod, and downloads a newer toolchain if allowed.
+	# go version fails in the repository if go is older than go.mod requires and may not download a newer toolchain.
 	(cd "$root" && go version >/dev/null) || die "this Go is older than go.mod asks for: see https://go.dev/dl/"
 }
 
@@ -33,13 +32,13 @@ as_root() {
 	fi
 }
 
-# need COMMAND PACKAGE: note the package if the command is missing.
+# need COMMAND PACKAGE adds the package to $missing if the command is missing.
 missing=
 need() {
 	command -v "$1" >/dev/null || missing="$missing $2"
 }
 
-# need_verbs: build dependencies of the library for unmodified RDMA programs, and the programs of its tests.
+# need_verbs adds missing packages that the library for unmodified RDMA programs needs for its build and its tests.
 need_verbs() {
 	need gcc gcc
 	need g++ g++
@@ -56,8 +55,8 @@ need_verbs() {
 	[ -e /usr/include/rdma/rdma_cma.h ] || missing="$missing librdmacm-dev libc6-dev"
 }
 
-# need_browser: any Chromium works. If the distribution has no package (Ubuntu has a snap), the test of the status page
-# is skipped with a message.
+# need_browser adds a package of headless Chromium, unless some Chromium is installed. If the distribution has no such
+# package (Ubuntu has a snap), it prints that the status page will not be tested.
 need_browser() {
 	for b in chromium-headless-shell chromium chromium-browser google-chrome; do
 		! command -v "$b" >/dev/null || return 0
@@ -72,10 +71,11 @@ need_browser() {
 	fi
 }
 
-# keep_down COMMAND...: run COMMAND without starting services of installed packages (Debian's policy-rc.d).
+# keep_down COMMAND... runs a command that installs packages, and prevents that their services start (by Debian's
+# policy-rc.d).
 keep_down() {
 	policy=/usr/sbin/policy-rc.d
-	if [ -e $policy ]; then # keep the administrator's policy
+	if [ -e $policy ]; then # the administrator has a policy, which is kept
 		"$@"
 		return
 	fi
@@ -104,7 +104,7 @@ install_missing() {
 	kill $!
 	rm -f "$log"
 	for package in $missing; do
-		case $package in # the tests start their own; keep these off at the next boot
+		case $package in # the tests start these services themselves, so they must not start at the next boot
 		tgt | prometheus | prometheus-node-exporter) as_root systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
 		openssh-server) as_root systemctl disable --now ssh.socket ssh.service >/dev/null 2>&1 || true ;;
 		esac

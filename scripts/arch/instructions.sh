@@ -1,6 +1,7 @@
 #!/bin/sh
-# instructions.sh PACKAGE BENCHMARK... counts the arm64 instructions of one benchmark iteration in the module's
-# checksums and their callees, with qemu-user: the difference between 200 and 100 iterations. It does not measure time.
+# instructions.sh PACKAGE BENCHMARK... counts how many arm64 instructions one iteration of a benchmark executes in the
+# functions of this module's checksums and in the functions that these call. It runs the benchmark with qemu-user and
+# takes the difference between 200 and 100 iterations. It does not measure time.
 #
 #   scripts/arch/instructions.sh ./tcp/checksum BenchmarkPass/copy/1448 BenchmarkPass/copy/8948
 set -eu
@@ -16,7 +17,7 @@ functions=$(go tool nm -size "$program" | awk '
 single=-one-insn-per-tb
 qemu-aarch64 -help | grep -q -e "$single" || single=-singlestep # before QEMU 8.1
 
-# count BENCHMARK ITERATIONS: the log has one line per executed instruction.
+# count BENCHMARK ITERATIONS prints the number of executed instructions: the log of qemu has one line for each.
 count() {
 	pattern=^$(printf '%s' "$1" | sed 's|/|$/^|g')\$
 	GOMAXPROCS=1 GOGC=off qemu-aarch64 "$single" -d exec,nochain -dfilter "$functions" -D /dev/stdout \
