@@ -1,13 +1,13 @@
 #!/bin/sh
-# build.sh makes what the lab's virtual machines boot from, out of Debian's packages only:
+# build.sh makes the files from which the lab's virtual machines boot, from Debian packages only:
 #
 #   build/lab/root     a minimal Debian with rdma-core, rdmacm-utils, perftest, fio and the kernel's modules
-#   build/lab/vmlinuz  that kernel
+#   build/lab/vmlinuz  the kernel of these modules
 #   build/lab/initrd   the guest agent (scripts/lab/agent) and the modules needed to mount the root
-#   build/lab/READY    written last; names the kernel
+#   build/lab/READY    the kernel's version; written last
 #
-# Each step leaves a stamp and is skipped while the stamp is newer than its inputs; remove build/lab to start again.
-# Needs root (debootstrap, chroot). Takes some minutes once, then about a second.
+# Each step leaves a stamp file and is skipped while that is newer than the step's inputs. Remove build/lab to start
+# again. build.sh needs root (debootstrap, chroot). The first run takes some minutes, later ones about a second.
 #
 # LAB_DIR     where to build                      (default: build/lab in the repository)
 # LAB_MIRROR  Debian mirror to use                (default: the first Debian mirror of this host's apt sources)
@@ -28,10 +28,10 @@ make_kernel() {
 	quiet "installing headers in the root" in_root apt-get install -y --no-install-recommends $build_packages
 	version=$(in_root sh -c 'ls /usr/src' | sed -n 's/^linux-headers-\(.*-amd64\)$/\1/p' | sort -V | tail -n 1)
 	[ -n "$version" ] || die "no linux-headers-*-amd64 under $root/usr/src"
-	# The image is unpacked, not installed: no boot loader, no initramfs generator.
+	# The kernel's package is unpacked and not installed, so that it needs no boot loader and no initramfs generator.
 	rm -rf "$root/debs"; mkdir -p "$root/debs"; chmod 777 "$root/debs"
 	quiet "downloading the kernel" in_root sh -c "cd /debs && apt-get download linux-image-$version"
-	# dpkg-deb -x would replace the link /lib -> usr/lib by the package's directory.
+	# dpkg-deb -x would replace the symbolic link /lib -> usr/lib by a directory.
 	quiet "unpacking the kernel" sh -c "dpkg-deb --fsys-tarfile $root/debs/linux-image-*.deb | tar -x -C $root --keep-directory-symlink"
 	kversion=$(in_root dpkg-query -W -f '${Version}' "linux-headers-$version")
 	quiet "downloading $source_pkg $kversion" in_root sh -c "cd /debs && apt-get download $source_pkg=$kversion"
@@ -46,11 +46,11 @@ make_kernel() {
 	stamp kernel
 }
 
-# make_siw compiles the unmodified driver, except that
-# - its compile-time choices become module parameters with the same defaults, so that siw can request CRC or start with
-#   revision 1;
-# - the parameter lab_kick (default off) makes a responder check for bytes that arrived while it was sending its Reply.
-#   The driver overlooks them until more arrive, on a slow machine in one connection of eight.
+# make_siw compiles the driver siw with two changes:
+# - Its compile-time settings become module parameters with the same defaults, so that siw can request CRC or use
+#   revision 1.
+# - The new parameter lab_kick (default off) makes a responder check for bytes that arrived while it was sending its
+#   Reply. The unmodified driver overlooks these bytes until more arrive, on a slow machine in one of eight connections.
 make_siw() {
 	fresh siw "$lab/stamp/kernel" "$here/build.sh" && return 0
 	version=$(cat "$lab/kernel-version")

@@ -1,10 +1,10 @@
-# lib.sh is what the builds of the lab's machines share: a Debian root, the initial file system with the agent, and helpers.
-# Sourced with $repo set.
+# lib.sh has the functions that the build scripts of the lab's machines share: for a Debian root, the initial file
+# system with the agent, and unpacked packages. The scripts source it after they have set $repo.
 
-suite=bookworm # of the root
+suite=bookworm # the Debian suite of the root
 lab=${LAB_DIR:-$repo/build/lab}
 root=$lab/root
-foreign_packages=iproute2,iputils-ping,ethtool,kmod,procps # of roots for other processors
+foreign_packages=iproute2,iputils-ping,ethtool,kmod,procps # packages of roots for other processors
 packages=$foreign_packages,rdma-core,rdmacm-utils,ibverbs-utils,ibverbs-providers,perftest,fio
 packages=$packages,strongswan-charon,strongswan-swanctl,libstrongswan-standard-plugins,tcpdump,xdp-tools
 
@@ -12,7 +12,8 @@ say() { printf 'lab: %s\n' "$*"; }
 die() { printf 'lab: error: %s\n' "$*" >&2; exit 1; }
 log=$lab/build.log
 
-# quiet NAME COMMAND...: run it with its output in the log, and show the log's end when it fails.
+# quiet NAME COMMAND... runs a command with its output in the log. If it fails, quiet prints the end of the log and
+# exits.
 quiet() {
 	what=$1; shift
 	if ! "$@" >>"$log" 2>&1; then
@@ -21,7 +22,7 @@ quiet() {
 	fi
 }
 
-# fresh STAMP FILE...: true when the stamp exists and no FILE is newer.
+# fresh STAMP FILE... is true if the stamp exists and no FILE is newer.
 fresh() {
 	stamp=$lab/stamp/$1; shift
 	[ -e "$stamp" ] || return 1
@@ -36,7 +37,7 @@ in_root() {
 		${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} "$@"
 }
 
-# apt_repos: "URI SUITE-CODENAME" for each Debian repository of $suite that the host's apt knows.
+# apt_repos prints a line "URI SUITE" for each Debian repository in the apt sources of this host.
 apt_repos() {
 	apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)|$(RELEASE)' 'Created-By: Packages' 2>/dev/null |
 		awk -F'|' '$1 == "Debian" {print $3, $4}' | sort -u
@@ -74,20 +75,20 @@ make_root() {
 	say "debootstrap $suite (minbase)"
 	rm -rf "$root"
 	quiet debootstrap debootstrap --variant=minbase --include="$packages" "$suite" "$root" "$uri"
-	# The host's own suites (updates, security) keep the kernel current; never more than Debian's.
+	# The updates and security suites of this host's apt sources provide the current kernel of $suite.
 	{
 		echo "deb $uri $suite main"
 		apt_repos | awk -v s="$suite" '$2 == s "-updates" || $2 == s "-security" {print "deb", $1, $2, "main"}'
 	} >"$root/etc/apt/sources.list"
-	# Remove the leftovers of an interrupted kernel step.
+	# The kernel step must run again in the new root.
 	rm -f "$lab/stamp/kernel"
 	stamp root
 }
 
-# at_least VERSION FLOOR
+# at_least VERSION FLOOR is true if VERSION is FLOOR or newer.
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-# make_lists NAME ARCHITECTURE SUITE...: what apt_of NAME knows: these suites of Debian and nothing else.
+# make_lists NAME ARCHITECTURE SUITE... prepares apt_of NAME: it will use these suites of Debian and no others.
 make_lists() {
 	list=$1 architecture=$2; shift 2
 	uri=$(mirror)
@@ -110,16 +111,18 @@ make_lists() {
 	quiet "apt-get update" apt_of "$list" apt-get update
 }
 
-# apt_of NAME TOOL ARG...: of the root, in its directory /debs, with what make_lists says.
+# apt_of NAME TOOL ARG... runs an apt tool in the root, in its directory /debs, with the configuration of make_lists
+# NAME.
 apt_of() {
 	list=$1; shift
 	in_root sh -c 'cd /debs && APT_CONFIG=$0 exec "$@"' "/etc/apt/$list.conf" "$@"
 }
 
-# newest_version LIST PACKAGE
+# newest_version LIST PACKAGE prints the newest version of a package for apt_of LIST.
 newest_version() { apt_of "$1" apt-cache madison "$2" | awk -F'|' '{gsub(/ /, "", $2); print $2}' | sort -V | tail -n 1; }
 
-# unpack DIRECTORY: what was downloaded; links to directories stay what they are.
+# unpack DIRECTORY unpacks the downloaded packages into a directory and removes them. Symbolic links to directories stay
+# links.
 unpack() {
 	for deb in "$root"/debs/*.deb; do
 		dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$1" --keep-directory-symlink || die "cannot unpack $deb"
@@ -127,11 +130,12 @@ unpack() {
 	rm -f "$root"/debs/*.deb
 }
 
-# unpack_kernel LIST VERSION ARCHITECTURE DIRECTORY SUFFIX: a kernel and its modules into the directory, and vmlinuz$SUFFIX and
-# kernel-version$SUFFIX beside it. It is not installed: no boot loader, no initramfs generator.
+# unpack_kernel LIST VERSION ARCHITECTURE DIRECTORY SUFFIX unpacks a kernel and its modules into a root directory, and
+# writes vmlinuz$SUFFIX and kernel-version$SUFFIX in $lab. The kernel is not installed, so that it needs no boot loader
+# and no initramfs generator.
 unpack_kernel() {
 	image=$(apt_of "$1" apt-cache show "linux-image-$3=$2" | sed -n 's/^Depends: .*linux-image-\([^ ]*\) .*/\1/p')
-	# Since 7.3 the image's package only asks for those of base, kernel and modules.
+	# Since 7.3 the package of the image only depends on packages of base, kernel and modules.
 	parts=$(apt_of "$1" apt-cache show "linux-image-$image" | tr ', ' '\n\n' | grep -xE 'linux-(base|binary|modules)-.*' || true)
 	say "kernel $image ($2)"
 	quiet "downloading the kernel" apt_of "$1" apt-get download ${parts:-linux-image-$image}
@@ -144,7 +148,8 @@ unpack_kernel() {
 	echo "$image" >"$lab/kernel-version$5"
 }
 
-# unpack_qemu LIST SUITE PACKAGE PROGRAM DIRECTORY: an emulator of that suite, unpacked and not installed.
+# unpack_qemu LIST SUITE PACKAGE PROGRAM DIRECTORY unpacks the emulator of a suite into a directory, without installing
+# it.
 unpack_qemu() {
 	rm -rf "$5"; mkdir -p "$5"
 	version=$(apt_of "$1" apt-cache madison "$3" | awk -F'|' '$3 ~ /'"$2"'/ {gsub(/ /, "", $2); print $2}' | sort -V | tail -n 1)
@@ -153,8 +158,9 @@ unpack_qemu() {
 	"$5/usr/bin/$4" --version >>"$log" 2>&1 || die "$3 $version does not run on this host: see $5"
 }
 
-# pack_initrd NAME VERSION DIRECTORY ARCHITECTURE FILE...: the agent as /init, and the modules of that kernel in the directory that it
-# loads, in the order of /modules. Built again when a FILE is newer.
+# pack_initrd NAME VERSION DIRECTORY ARCHITECTURE FILE... makes the initial file system $lab/NAME. It has the agent as
+# /init, the modules that the agent loads, from the kernel VERSION in DIRECTORY, and /modules with their order. It is
+# made again if a FILE is newer.
 pack_initrd() {
 	name=$1 version=$2 from=$3 architecture=$4; shift 4
 	fresh "$name" "$repo"/scripts/lab/agent/*.go "$repo"/scripts/lab/proto/*.go "$repo/scripts/lab/lib.sh" "$@" && return 0
@@ -169,7 +175,7 @@ pack_initrd() {
 		while read -r path; do
 			file=$(basename "$path" .xz)
 			[ -e "$lab/initrd.d/lib/$file" ] && continue
-			# xz passes on what is not compressed.
+			# xz -f copies a file that is not compressed.
 			xz -dcf "$path" >"$lab/initrd.d/lib/$file" || die "module $path is missing in the root"
 			echo "/lib/$file" >>"$lab/initrd.d/modules"
 		done <"$lab/deps"
@@ -180,12 +186,12 @@ pack_initrd() {
 	stamp "$name"
 }
 
-# begin checks the host and takes the lock of all builds.
+# begin checks the host, makes $lab and takes the lock that all builds share.
 begin() {
 	[ "$(uname -m)" = x86_64 ] || die "the lab needs x86_64; this host is $(uname -m)"
 	[ "$(id -u)" = 0 ] || die "must be root (debootstrap, chroot, network namespaces)"
 	mkdir -p "$lab/stamp"
-	# Hide the directory from git and the go tool.
+	# git and the go command must ignore the directory.
 	echo '*' >"$lab/.gitignore"
 	echo 'module lab-cache' >"$lab/go.mod"
 	exec 9>"$lab/lock"

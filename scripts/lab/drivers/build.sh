@@ -1,18 +1,19 @@
 #!/bin/sh
-# build.sh makes what the machines of the drivers' trial boot from, out of Debian's packages only, beside the lab's:
+# build.sh makes the files from which the machines of make drivers boot, from Debian packages only, in addition to those
+# of scripts/lab/build.sh:
 #
-#   build/lab/root            the lab's Debian, with the modules of the newest kernel too
+#   build/lab/root            the lab's Debian, to which the modules of the newest kernel are added
 #   build/lab/vmlinuz-newest  the newest kernel of the suites below
-#   build/lab/initrd-newest   as the lab's, for that kernel
-#   build/lab/qemu-newest     an emulator that has igb, where the host's own is older
-#   build/lab/READY-newest    written last: the kernel's and the emulator's version
+#   build/lab/initrd-newest   like the lab's initrd, for that kernel
+#   build/lab/qemu-newest     an emulator that has igb, only if the host's emulator is too old
+#   build/lab/READY-newest    the versions of the kernel and the emulator; written last
 #
-# Needs root and 1 GB. Takes two minutes once, then a second; remove build/lab/stamp/newest to look for a newer kernel.
-# LAB_DIR, LAB_MIRROR and LAB_INSTALL: see scripts/lab/build.sh.
+# It needs root and 1 GB. The first run takes two minutes, later ones a second. Remove build/lab/stamp/newest to look
+# for a newer kernel. LAB_DIR, LAB_MIRROR and LAB_INSTALL: see scripts/lab/build.sh.
 set -eu
 
-suites="trixie-backports forky sid" # that may have the newest kernel
-kernel_floor=6.14                   # igb's zero-copy; virtio_net's is of 6.11
+suites="trixie-backports forky sid" # the suites that may have the newest kernel
+kernel_floor=6.14                   # first kernel with zero-copy in igb; virtio_net has it since 6.11
 qemu_floor=10
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../../.." && pwd)
@@ -25,7 +26,7 @@ make_newest_kernel() {
 	unpack_kernel newest "$version" amd64 "$root" -newest
 }
 
-# make_qemu takes an emulator from the backports, unpacked and not installed, unless the host has one that is new enough.
+# make_qemu unpacks an emulator from the backports, without installing it, unless the host's is new enough.
 make_qemu() {
 	rm -rf "$lab/qemu-newest"
 	host=$(qemu-system-x86_64 --version | sed -n 's/^QEMU emulator version \([0-9.]*\).*/\1/p')

@@ -1,22 +1,24 @@
 #!/bin/sh
-# build.sh makes what the machines of make kernels boot from, out of Debian's packages only, beside the lab's:
+# build.sh makes the files from which the machines of make kernels boot, from Debian packages only, in addition to those
+# of scripts/lab/build.sh:
 #
-#   build/lab/root           the lab's Debian; root-arm64: the same for arm64, unpacked and never run here
-#   build/lab/vmlinuz-NAME   a kernel for each line of the list below, with its modules in the root
-#   build/lab/initrd-NAME    as the lab's, for that kernel
-#   build/lab/qemu-arm64     an emulator of arm64 that starts all these kernels
-#   build/lab/READY-NAME     written last: the kernel's version, its architecture and the suite
+#   build/lab/root           the lab's Debian, to which the modules of the amd64 kernels are added
+#   build/lab/root-arm64     a Debian for arm64, unpacked without running its programs, with the modules of arm64 kernels
+#   build/lab/vmlinuz-NAME   a kernel for each line of the list below
+#   build/lab/initrd-NAME    like the lab's initrd, for that kernel
+#   build/lab/qemu-arm64     an emulator of arm64 that can boot all these kernels
+#   build/lab/READY-NAME     the kernel's version and architecture; written last
 #
-# Needs root and 3 GB. Takes five minutes once, then seconds; remove build/lab/stamp/kernel-NAME to look for a newer one.
-# LAB_DIR, LAB_MIRROR and LAB_INSTALL: see scripts/lab/build.sh.
+# It needs root and 3 GB. The first run takes five minutes, later ones seconds. Remove build/lab/stamp/kernel-NAME to
+# look for a newer kernel. LAB_DIR, LAB_MIRROR and LAB_INSTALL: see scripts/lab/build.sh.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../../.." && pwd)
 . "$here/../lib.sh"
 
-# Name, architecture, suites: the newest kernel of these. No suite has 6.6, which is the oldest that xwarp works on: Debian went from
-# 6.1 to 6.12.
+# Each line has a name, an architecture and suites, and stands for the newest kernel of these suites. The oldest kernel
+# that xwarp supports, 6.6, is in no suite: Debian went from 6.1 to 6.12.
 kernels='debian12 amd64 bookworm
 debian13 amd64 trixie
 newest-amd64 amd64 trixie-backports forky sid
@@ -25,7 +27,7 @@ newest-arm64 arm64 trixie-backports forky sid'
 
 root_of() { case $1 in amd64) echo "$root" ;; *) echo "$root-$1" ;; esac; }
 
-# make_foreign_root unpacks Debian for another processor: nothing of it runs on this host.
+# make_foreign_root ARCHITECTURE unpacks a Debian for another processor. No program of it runs on this host.
 make_foreign_root() {
 	fresh "root-$1" "$repo/scripts/lab/lib.sh" "$here/build.sh" && return 0
 	foreign=$(root_of "$1")
@@ -36,7 +38,7 @@ make_foreign_root() {
 		dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$foreign" --keep-directory-symlink || die "cannot unpack $deb"
 	done
 	rm -rf "$foreign"/var/cache/apt/archives/*.deb "$foreign/debootstrap"
-	for dir in proc sys dev; do # of which debootstrap makes links here, and the machine mounts
+	for dir in proc sys dev; do # debootstrap may make links of these; the machine needs directories to mount on
 		[ ! -L "$foreign/$dir" ] || rm "$foreign/$dir"
 		mkdir -p "$foreign/$dir"
 	done

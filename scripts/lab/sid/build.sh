@@ -1,11 +1,11 @@
 #!/bin/sh
-# build.sh makes a root of Debian sid beside the lab's, for the newest rdma-core and its programs:
+# build.sh makes a root file system of Debian sid, for tests with the newest rdma-core and its programs:
 #
 #   build/lab/sid        the root: rdma-core, rdmacm-utils, perftest, infiniband-diags, and in /usr/src/valkey Valkey
 #                        with its RDMA module and the module's test, which Debian does not build
-#   build/lab/READY-sid  written last; the version of rdma-core
+#   build/lab/READY-sid  the version of rdma-core; written last
 #
-# Needs root and 900 MB. Takes two minutes once a week, then a second.
+# It needs root and 900 MB. Once a week it makes the root again, in two minutes; otherwise it takes a second.
 # LAB_DIR, LAB_MIRROR and LAB_INSTALL: see scripts/lab/build.sh.
 set -eu
 
