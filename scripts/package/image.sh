@@ -1,8 +1,8 @@
 #!/bin/sh
-# image.sh builds an OCI image of the static binaries in build/, with the licences of their modules, and runs the binaries
-# from it. It needs no registry and no container daemon. The image is reproducible. Mounting layers needs root. The
-# Kubernetes manifests, with the image's name, are written next to it.
-# Then: podman load -i build/xwarp-VERSION.oci.tar
+# image.sh builds an OCI image in build/, with static binaries and the licences of their modules, and runs the binaries
+# from the image once. The image is reproducible. image.sh needs no registry and no container daemon, but root or sudo
+# to mount layers. It also writes the Kubernetes manifests, with the image's name, into the same directory. To use the
+# image: podman load -i build/xwarp-VERSION.oci.tar
 #
 #   scripts/package/image.sh [VERSION [DIRECTORY]]
 set -eu
@@ -22,7 +22,7 @@ go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$out/co
 export VERSION
 go run ./scripts/package/notices "$out/context" "$out/context/xwarp" "$out/context/xwarpd" "$out/context/xwarp-device-plugin"
 
-# A separate store for layers, so that the machine's images are not touched.
+# Layers go to a separate store, so that the images of this machine do not change.
 store=$(mktemp -d)
 b() { $as_root buildah --storage-driver vfs --root "$store/root" --runroot "$store/run" "$@"; }
 trap 'b rm --all >/dev/null 2>&1 || true; $as_root rm -rf --one-file-system "$store"' EXIT

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Create the user of the daemon. Nothing is started, because an interface must be configured first.
+# postinstall.sh creates the user of the daemon. It starts nothing, because an interface must be configured first.
 set -eu
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers /usr/lib/sysusers.d/xwarpd.conf

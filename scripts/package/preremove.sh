@@ -1,5 +1,5 @@
 #!/bin/sh
-# An upgrade keeps the daemon running; a removal stops it.
+# preremove.sh stops and disables the daemon on a removal. On an upgrade it keeps the daemon running.
 set -eu
 case "${1:-}" in
 remove | purge | 0) [ ! -d /run/systemd/system ] || systemctl disable --now xwarpd ;;
