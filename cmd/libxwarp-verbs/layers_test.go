@@ -78,7 +78,8 @@ func TestFilesFormNoCircle(t *testing.T) {
 			home[m[1]] = name
 		}
 	}
-	if len(home) < 200 || home["xw_session_open"] != "session.c" || home["rdma_listen"] != "cmlisten.c" {
+	if len(home) < 200 || home["xw_session_open"] != "session.c" ||
+		home["rdma_listen"] != "cmlisten.c" {
 		t.Fatal("definitions:", home)
 	}
 	needs := map[string]map[string]bool{} // file: the files that it needs, directly or not

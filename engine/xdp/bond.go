@@ -280,12 +280,7 @@ func (t *trunk) changeMembers() (failed int) {
 			continue
 		}
 		if err := t.addMember(info); err != nil {
-			if text := verbs.ErrorText(err); text != b.failed[info.Ifindex] {
-				b.failed[info.Ifindex] = text
-				t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
-					"member", info.Name, "error", err, "next", "remove what the error names: xwarp tries again; or: "+
-						"ip link set "+info.Name+" nomaster")
-			}
+			t.reportFailed(info, err)
 			continue
 		}
 		delete(b.failed, info.Ifindex)
@@ -293,6 +288,19 @@ func (t *trunk) changeMembers() (failed int) {
 		t.log.Info("member joined the bond", "member", info.Name, "members", len(b.members))
 	}
 	return len(b.failed)
+}
+
+// reportFailed logs an error of opening a member, unless the last one had the same text.
+func (t *trunk) reportFailed(m bond.Member, err error) {
+	text := verbs.ErrorText(err)
+	if text == t.bond.failed[m.Ifindex] {
+		return
+	}
+	t.bond.failed[m.Ifindex] = text
+	t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
+		"member", m.Name, "error", err,
+		"next", "remove what the error names: xwarp tries again; or: ip link set "+
+			m.Name+" nomaster")
 }
 
 func isMember(s *bond.State, ifindex int) bool {

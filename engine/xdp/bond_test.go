@@ -262,13 +262,16 @@ func TestBondMemberTaken(t *testing.T) {
 	taken := takeInterface(t, n.A, members[1].Ifindex)
 	const failure = "cannot serve a member of the bond"
 	n.set(n.A, a, func(s *bond.State) { s.Members = members })
-	if !eventually(func() bool { return strings.Contains(log.String(), failure) }) {
+	logged := func(text string) func() bool {
+		return func() bool { return strings.Contains(log.String(), text) }
+	}
+	if !eventually(logged(failure)) {
 		t.Fatal("no error in the log")
 	}
 	n.set(n.A, a, func(s *bond.State) { s.MTU++ }) // another try
 	verbstest.Exercise(t, ea, eb)
 	taken.Close()
-	if !eventually(func() bool { return strings.Contains(log.String(), "member joined the bond") }) {
+	if !eventually(logged("member joined the bond")) {
 		t.Errorf("the member is not served: %s", log.String())
 	}
 	if k := strings.Count(log.String(), failure); k != 1 {

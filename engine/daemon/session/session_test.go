@@ -270,8 +270,8 @@ func TestNoFreeBell(t *testing.T) {
 	s.posters = make([]poster, control.MaxQPs)
 	s.pumpMu.Unlock()
 	const want = "open another session"
-	if _, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq}); err == nil ||
-		!strings.Contains(err.Error(), want) {
+	_, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq})
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("queue pair: %v", err)
 	}
 	if _, err = dev.CreateSRQ(verbs.SRQConfig{PD: pd, Depth: 4}); err == nil ||
