@@ -83,9 +83,12 @@ func bondFailovers(options string) func(*rig, string) (string, error) {
 
 // bondMembers returns a trial that copies over one connection while members leave the bond and return.
 func bondMembers(options string) func(*rig, string) (string, error) {
-	return duringBondCopy(options, func(r *rig) error {
-		return r.cycleMembers(4, "nomaster", 2*time.Second, "master bond0", 3*time.Second)
-	})
+	return duringBondCopy(options, (*rig).changeMembers)
+}
+
+// changeMembers makes the members of a bond leave and return in turn, four times in all.
+func (r *rig) changeMembers() error {
+	return r.cycleMembers(4, "nomaster", 2*time.Second, "master bond0", 3*time.Second)
 }
 
 // failOver takes the links of a bond down and up in turn, 20 times in all.
@@ -158,8 +161,8 @@ func duringBondCopy(options string, f func(*rig) error) func(*rig, string) (stri
 	}
 }
 
-// bondFio runs fio through an xwarpd on each host while the links of their bond fail in turn. The receiver verifies
-// each block.
+// bondFio runs fio through an xwarpd on each host while the links of their bond fail in turn, and its members leave and
+// return. xwarpd has dropped its privileges by then. The receiver verifies each block.
 func bondFio(r *rig, mode string) (string, error) {
 	job := func(host, flags string) string {
 		return in(host, fmt.Sprintf("env XWARP_SOCKET=%s %s run -- fio --name=x "+
@@ -186,7 +189,9 @@ func bondFio(r *rig, mode string) (string, error) {
 			})
 		}
 		if err == nil {
-			text, err = r.outlast(c, (*rig).failOver)
+			text, err = r.outlast(c, func(r *rig) error {
+				return errors.Join(r.failOver(), r.changeMembers())
+			})
 		}
 		if err != nil {
 			return "", errors.Join(err, p.Kill())

@@ -53,7 +53,7 @@ func trials() []row {
 		}
 	}
 	list = append(list, row{what: "during cp over a bond: other modes", run: bondModes},
-		row{what: "fio over a bond, 20 failovers", run: bondFio},
+		row{what: "fio over a bond, 20 failovers, members leave and return", run: bondFio},
 		row{what: "cp over a VLAN of a bond", run: bondVLAN},
 		row{what: "bonds that xwarp cannot use", run: bondRefusals})
 	list = append(list, row{what: "bridge", run: bridge})
