@@ -81,8 +81,8 @@ type MR struct {
 	mem    []byte
 	parent *MR     // the region a window is bound to; nil for a region
 	window *Window // the window of the binding; nil for a region
-	// shared counts invalidations of the region, or bindings of the window, in all tables. It is nil if only
-	// this table has it.
+	// shared counts invalidations of the region, or bindings of the window, in all tables. It is nil for a region or
+	// window of this table alone.
 	shared      SharedCount
 	sharedCount uint64 // value of shared while the STag is valid
 	holds       int    // queued work that refers to mem, and windows bound to it

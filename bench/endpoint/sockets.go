@@ -125,7 +125,7 @@ func (e *plainSockets) stream(fd int) (*Result, error) {
 	for i := range b {
 		b[i] = byte(i >> 3)
 	}
-	held, endHeld := e.watchHeld(fd)
+	held, endHeld := e.watchPeerHeld(fd)
 	defer endHeld()
 	w := window{spec: e.spec}
 	every := uint64(max(1, 65536/e.spec.Size))
@@ -155,12 +155,13 @@ func (e *plainSockets) stream(fd int) (*Result, error) {
 	return r, nil
 }
 
-// heldEach is the interval between two queries by watchHeld.
+// heldEach is the interval between two queries by watchPeerHeld.
 const heldEach = 500 * time.Microsecond
 
-// watchHeld samples how many bytes the peer of fd holds behind a gap, and keeps the maximum in most. The sender's
-// kernel knows them as segments that SACK acknowledged. The caller calls end when it is done.
-func (e *plainSockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
+// watchPeerHeld samples how many bytes the peer of fd holds behind a gap, and keeps the maximum in most. The sender's
+// kernel knows them as segments that SACK acknowledged. Without Spec.Sleep it measures nothing, and most stays 0. The
+// caller calls end when it is done.
+func (e *plainSockets) watchPeerHeld(fd int) (most *atomic.Int64, end func()) {
 	most = new(atomic.Int64)
 	quit, done := make(chan struct{}), make(chan struct{})
 	if !e.spec.Sleep {

@@ -67,7 +67,11 @@ func Start(m *topo.Middle, cfg Config) (*Relay, error) {
 			"Options.Relay")
 	}
 	r := &Relay{stopped: make(chan struct{}), start: time.Now(), wake: -1}
-	if err := r.openSockets(m, cfg); err != nil {
+	err := r.makePaths(m, cfg)
+	if err == nil {
+		err = r.openSockets(m)
+	}
+	if err != nil {
 		r.closeSockets()
 		return nil, err
 	}
@@ -75,7 +79,8 @@ func Start(m *topo.Middle, cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-func (r *Relay) openSockets(m *topo.Middle, cfg Config) (err error) {
+// makePaths makes the paths of both directions, and the pool of their frames.
+func (r *Relay) makePaths(m *topo.Middle, cfg Config) (err error) {
 	mtu := min(m.ToA.MTU, m.ToB.MTU)
 	r.pool = impair.NewPool(max(m.ToA.MTU, m.ToB.MTU) + impair.FrameOverhead)
 	for d, c := range []impair.Config{cfg.AB, cfg.BA} {
@@ -87,6 +92,10 @@ func (r *Relay) openSockets(m *topo.Middle, cfg Config) (err error) {
 			return fmt.Errorf("relay: direction %d: %w", d, err)
 		}
 	}
+	return nil
+}
+
+func (r *Relay) openSockets(m *topo.Middle) (err error) {
 	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("relay: eventfd: %w", err)
 	}

@@ -87,7 +87,7 @@ func checkWindow(t *testing.T, size int, start uint64, esn bool) {
 	w := newWindow(size, esn)
 	w.top = start
 	m := windowModel{map[uint64]bool{}, start, uint64(size)}
-	for b := range uint64(2 * size) { // numbers left of the start count as received
+	for b := range uint64(2 * size) { // the start and the numbers below it count as received
 		m.received[start-b] = true
 		if b < w.size && b <= start {
 			w.blocks[w.index(start-b)] |= 1 << ((start - b) % 64)

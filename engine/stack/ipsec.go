@@ -364,7 +364,7 @@ func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 		v6 := c.frame.v6
 		was := c.conn.Info(now).PathMTU
 		sealed := f.Shape.SealedLen(was, v6)
-		if e.MTU == 0 || e.MTU >= sealed { // not from a router on the current path
+		if e.MTU == 0 || e.MTU >= sealed { // it names no MTU, or the packets of c fit already
 			continue
 		}
 		c.conn.PathMTU(f.Shape.InnerMTU(e.MTU, v6), now)

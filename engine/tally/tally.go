@@ -46,7 +46,7 @@ func words[T any](v *T) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(v)), unsafe.Sizeof(*v)/size)
 }
 
-// Check returns an error unless T is a struct of counters. The tests of packages with a Sum call it.
+// Check returns an error unless T is a struct of counters. A test must call it for each T of a Sum.
 func Check[T any]() error { return check(reflect.TypeFor[T]()) }
 
 func check(t reflect.Type) error {

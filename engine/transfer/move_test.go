@@ -55,7 +55,7 @@ func holds(name string, want []byte) bool {
 }
 
 // TestErrorOfFileKeepsConnection: after an error of a file in the middle of a Move, all pending replies have arrived,
-// so that the connection copies the next file. The server reports its own errors.
+// so that the connection copies the next file. The events of the server have the errors of its own files only.
 func TestErrorOfFileKeepsConnection(t *testing.T) {
 	var failed atomic.Int32
 	ctx, dev, at, dir := treeServer(t, func(e Event) {

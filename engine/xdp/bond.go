@@ -26,8 +26,8 @@ var (
 	isBond               = bond.Is
 )
 
-// bonded is the part of a trunk that serves a bond: a program and sockets on each member.
-type bonded struct {
+// bondPart is the part of a trunk that serves a bond: a program and sockets on each member.
+type bondPart struct {
 	follower *bond.Follower
 	twins    *Privileges     // has the programs: Config.Privileges, or others
 	space    *netspace.Space // to open members in, which may take seconds
@@ -72,7 +72,7 @@ func (t *trunk) openBond(nic netlink.Link) error {
 		return fmt.Errorf("%w: bond %s has no members (add one: ip link set NAME down; ip link set NAME master %s)",
 			unix.ENODEV, t.name, t.name)
 	}
-	t.bond = &bonded{failed: map[int]string{}, changed: make(chan struct{}, 1)}
+	t.bond = &bondPart{failed: map[int]string{}, changed: make(chan struct{}, 1)}
 	t.bond.state.Store(s)
 	if t.bond.twins = t.cfg.Privileges; t.bond.twins == nil {
 		t.bond.twins = NewPrivileges(0)

@@ -29,7 +29,7 @@ type trunk struct {
 	name     string // of the interface, when it was opened
 	ns       *netspace.Space
 	steer    *bpf.Steering
-	bond     *bonded        // nil: the interface is not a bond, and has the program and the sockets itself
+	bond     *bondPart      // nil: the interface is not a bond, and has the program and the sockets itself
 	att      bpf.Attachment // of the program; for a bond the properties that hold on all members
 	auto     bool           // Config.Transmit was TransmitAuto
 	veth     bool           // the interface is a veth

@@ -70,7 +70,8 @@ const (
 )
 
 // Decode sets h from the packet at the start of b and returns the offset of the payload. The payload is
-// b[off:off+h.PayloadLen]: the bytes behind it are the link's padding. IPv4 options are skipped.
+// b[off:off+h.PayloadLen]: the bytes behind it are the link's padding. IPv4 options and IPv6 extension headers
+// are skipped.
 func (h *Header) Decode(b []byte) (off int, err error) { return h.DecodeFirst(b, len(b)) }
 
 // DecodeFirst is Decode for a packet of n bytes of which b is the first piece. All headers must lie in b.

@@ -2,12 +2,12 @@ package loss
 
 import "xwarp/tcp/tick"
 
-// Limits, each with the attack or exhaustion that it stops.
+// Limits, with the attack or exhaustion that they stop, and sizes of the ring of records.
 const (
 	// maximum of outstanding segments, 32 MiB of records: a program may send tiny segments into a huge window
 	maxRecords   = 1 << 20
 	firstRecords = 64   // capacity of a new ring
-	keptRecords  = 4096 // a ring with more records is not kept for the next connection
+	keptRecords  = 4096 // a larger ring is not kept for the next connection, which may never need it
 	// records that one acknowledgement examines without finding them lost: limits the work that hostile SACKs cause
 	reorderWalk = 32
 	maxBackoff  = 16 // doublings of the RTO; MaxRTO bounds the result earlier

@@ -75,8 +75,8 @@ func (q *queue) add(j *job) {
 	q.waiting = append(q.waiting, j)
 }
 
-// packable reports whether a file is sent in a pack: it is small, and the state of the destination is known without a
-// request.
+// packable reports whether a file is sent in a pack: it is small and not sparse, its path fits, no pack with it has
+// failed, and neither the state of the destination nor its checksum must be requested.
 func (q *queue) packable(j *job) bool {
 	here := !j.up || j.known != nil
 	compare := q.cfg.Checksum && (!j.up || j.known != nil && j.known.Kind == transfer.KindFile)

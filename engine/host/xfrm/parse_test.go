@@ -160,9 +160,9 @@ func TestRefusedMayCallTheFollower(t *testing.T) {
 	}
 }
 
-// TestKeyInstalledAgainIsNoNewSA: the sequence numbers of an SA belong to its key (RFC 4106, 2), so a key installed
-// again must not restart them.
-func TestKeyInstalledAgainIsNoNewSA(t *testing.T) {
+// TestReinstalledSAIsNoNewSA: an SA that is installed again with its key and SPI, such as for another address, must not
+// restart its sequence numbers (RFC 4106, 2). Another SPI makes another SA.
+func TestReinstalledSAIsNoNewSA(t *testing.T) {
 	f := &Follower{}
 	sa := func(spi uint32, key byte) *SA {
 		return &SA{SA: esp.SA{SPI: spi, Keymat: esp.Keymat{key, 2, 3}}}

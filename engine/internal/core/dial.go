@@ -81,7 +81,8 @@ func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig
 	return nil
 }
 
-// dialWithRetries dials, and retries without the MPA options that the peer refused.
+// dialWithRetries dials. It tries again without the MPA options that the peer refused, from another port if the port
+// cannot be used, and until cfg.Patience is over if the peer refuses the connection.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
 	guess := startup.RetryNone // option that the peer may have rejected

@@ -28,7 +28,8 @@ const (
 	crawlAfter = 10 * tick.Second
 	crawlRTO   = 5 * tick.Second
 	// blackHoleTime extends wideTime and crawlAfter on a path that drops long packets silently: only repeated timeouts
-	// reveal it, and MPA receives a cut record twice.
+	// reveal it, and MPA receives a cut record twice. It does so with IPsec, too: all packets are lost while an SA is
+	// missing.
 	blackHoleTime = 15 * tick.Second
 )
 
@@ -437,7 +438,7 @@ func (e *rdmaEnd) holds() bool {
 // progress checks that connections have a bounded timeout some time after the last fault.
 func (w *wide) progress(now tick.Time) error {
 	quiet := now.Sub(Epoch.Add(w.until))
-	if w.swallows || w.ike != nil { // without an SA nothing passes either
+	if w.swallows || w.ike != nil {
 		quiet -= blackHoleTime
 	}
 	if quiet < crawlAfter || w.mayFail() {
