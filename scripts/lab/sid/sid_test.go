@@ -89,7 +89,7 @@ func pairOf(server, client string) string {
 }
 
 // valkey is a script that runs the test of Valkey's RDMA module against a server.
-const valkey = `cd /usr/src/valkey
+const valkey = `cd /usr/src/valkey-module
 src/valkey-server --port 0 --save "" --dir /tmp --loadmodule $PWD/src/valkey-rdma.so \
 	--rdma-port 6379 --rdma-bind 127.0.0.1 >/tmp/log &
 for i in $(seq 100); do
@@ -102,6 +102,9 @@ kill $!
 wait
 cat /tmp/log
 exit $status`
+
+// valkeyRun is Valkey's own script for the test: it finds the device in sysfs.
+const valkeyRun = "python3 /usr/src/valkey-yes/tests/rdma/run.py"
 
 // TestProgramsOfSid runs programs of the newest rdma-core in both styles of xwarp run: as an iWARP and as a RoCE
 // device.
@@ -125,6 +128,8 @@ func TestProgramsOfSid(t *testing.T) {
 		{"iwarp", pairOf(rstream, rstream+" -s 127.0.0.1"), `custom +\d`},
 		{"iwarp", valkey, `Valkey Over RDMA test \[OK\]`},
 		{"roce", valkey, `Valkey Over RDMA test \[OK\]`},
+		{"iwarp", valkeyRun, `Valkey Over RDMA test over 127.0.0.1 \[OK\]`},
+		{"roce", valkeyRun, `Valkey Over RDMA test over 127.0.0.1 \[OK\]`},
 	} {
 		name, _, _ := strings.Cut(c.script, "\n")
 		t.Run(c.style+" "+name, func(t *testing.T) {
