@@ -173,7 +173,7 @@ func checkStreams(cmd *cobra.Command, sources []string, dst string, up, json boo
 
 // explainHost adds a hint to the error of an unknown host: the argument may be a local path.
 func explainHost(err error) error {
-	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return fmt.Errorf("host %q: %w (for a local file with a colon in its name write ./%s:...)",
 			dns.Name, err, dns.Name)
 	}

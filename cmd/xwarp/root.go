@@ -61,16 +61,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		printJSON(cmd, failure{document{1, commandName(cmd)}, false, text})
 	}
 	program.PrintError(stderr, cmd.CommandPath(), text)
-	var none noProgram
-	if errors.As(err, &none) {
+	if none, ok := errors.AsType[noProgram](err); ok {
 		return none.status
 	}
-	var wrong configError
-	if errors.As(err, &wrong) {
+	if _, wrong := errors.AsType[configError](err); wrong {
 		return exitConfig
 	}
-	var usage usageError
-	if errors.As(err, &usage) || errors.Is(err, demo.ErrConfig) {
+	if _, usage := errors.AsType[usageError](err); usage || errors.Is(err, demo.ErrConfig) {
 		fmt.Fprintf(stderr, "See: %s --help\n", cmd.CommandPath())
 		return exitUsage
 	}

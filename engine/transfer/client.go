@@ -91,7 +91,7 @@ func (c *Client) do(ctx context.Context, op verbs.WROp, n int, stag ddp.STag, to
 	c.posted.Add(1)
 	_, err := c.end.Do(moving, &verbs.SendWR{Op: op, SGL: []verbs.SGE{c.memory.SGE(0, n)},
 		RemoteSTag: stag, RemoteTO: to})
-	if status := (*verbs.StatusError)(nil); errors.As(err, &status) {
+	if _, failed := errors.AsType[*verbs.StatusError](err); failed {
 		err = fmt.Errorf("%w: %w", err, errCut)
 	}
 	return c.reason(ctx, err)

@@ -113,8 +113,7 @@ func (c *copying) answer(m *Message, err error) error {
 		return c.l.postMessage(m)
 	}
 	code := CodeFile
-	var r *refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		code = r.code
 	}
 	return c.l.postMessage(&Message{Type: TypeError, Code: code, Text: err.Error()})

@@ -165,8 +165,7 @@ var (
 
 // decodeError rewrites an error of the decoder to name keys of the file instead of Go types.
 func decodeError(err error) error {
-	var parse toml.ParseError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		return fmt.Errorf(":%d: %s", parse.Position.Line, keyError(parse.LastKey, parse.Message))
 	}
 	if m := decoderError.FindStringSubmatch(err.Error()); m != nil {

@@ -117,8 +117,7 @@ func AsError(err error) *Error {
 		return nil
 	}
 	v := &Error{Code: CodeFailed, Text: err.Error()}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		v.Code = e.Code
 	} else {
 		for _, s := range sentinels {
@@ -131,10 +130,10 @@ func AsError(err error) *Error {
 	if !errors.As(verbs.Wrap("", err), &v.Errno) && v.Code == CodeQuota {
 		v.Errno = syscall.ENOMEM
 	}
-	if r := (*verbs.Rejection)(nil); errors.As(err, &r) {
+	if r, ok := errors.AsType[*verbs.Rejection](err); ok {
 		v.PrivateData = r.PrivateData
 	}
-	if t := (*ulpdu.Error)(nil); errors.As(err, &t) {
+	if t, ok := errors.AsType[*ulpdu.Error](err); ok {
 		v.Terminate = &Terminate{t.Layer, t.Type, t.Code}
 	}
 	return v

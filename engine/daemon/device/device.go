@@ -222,8 +222,7 @@ var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.Mo
 // stale returns err if it says that a device cannot follow the kernel's tables, and has not for staleLimit. Before that
 // it returns nil: the device continues with the entries that it read last.
 func stale(err error) error {
-	var s *netwatch.Stale
-	if errors.As(err, &s) && time.Since(s.Since) > staleLimit {
+	if s, ok := errors.AsType[*netwatch.Stale](err); ok && time.Since(s.Since) > staleLimit {
 		return err
 	}
 	return nil

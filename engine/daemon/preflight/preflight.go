@@ -90,7 +90,7 @@ func checkInterface(n *config.Interface, running int) error {
 		return nil
 	}
 	nic, err := netlink.LinkByName(n.Name)
-	if none := (netlink.LinkNotFoundError{}); errors.As(err, &none) {
+	if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {
 		return errors.New("no such interface; xwarpd waits for it (see: ip -br link)")
 	}
 	if err != nil {

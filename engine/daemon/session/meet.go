@@ -184,7 +184,7 @@ func (d *roceConn) dial(ctx context.Context) error {
 			PrivateData: rendezvous.FrameOf(d.pair).Append(nil),
 		})
 	})
-	if r := (*verbs.Rejection)(nil); errors.As(err, &r) {
+	if r, ok := errors.AsType[*verbs.Rejection](err); ok {
 		if rendezvous.IsRefusal(r.PrivateData) {
 			return errors.New("the peer's xwarpd has no queue pair in RTR for this one")
 		}
