@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,21 +50,11 @@ func (c *ShareConfig) Complete() error {
 	if c.Ours == 0 && c.Kernel == 0 {
 		c.Ours, c.Kernel = 8, 8
 	}
-	if c.MTU == 0 {
-		c.MTU = 1500
-	}
-	if c.Congestion == "" {
-		c.Congestion = "cubic"
-	}
-	if c.Warmup == 0 {
-		c.Warmup = 3 * time.Second
-	}
-	if c.Duration == 0 {
-		c.Duration = 10 * time.Second
-	}
-	if c.Rounds == 0 {
-		c.Rounds = 1
-	}
+	c.MTU = cmp.Or(c.MTU, 1500)
+	c.Congestion = cmp.Or(c.Congestion, "cubic")
+	c.Warmup = cmp.Or(c.Warmup, 3*time.Second)
+	c.Duration = cmp.Or(c.Duration, 10*time.Second)
+	c.Rounds = cmp.Or(c.Rounds, 1)
 	if c.Queue == 0 && c.Rate > 0 {
 		c.Queue = max(minQueue, int(c.RTT.Seconds()*float64(c.Rate)/8))
 	}
@@ -148,20 +139,19 @@ func (r *ShareRound) judge(rate int64) {
 
 // median computes r.Median.
 func (r *ShareResult) median() {
-	pick := func(f func(*ShareRound) float64) float64 {
+	for _, figure := range []func(*ShareRound) *float64{
+		func(x *ShareRound) *float64 { return &x.Ratio },
+		func(x *ShareRound) *float64 { return &x.JainOurs },
+		func(x *ShareRound) *float64 { return &x.JainKernel },
+		func(x *ShareRound) *float64 { return &x.Jain },
+		func(x *ShareRound) *float64 { return &x.Used },
+	} {
 		var v []float64
 		for i := range r.Rounds {
-			v = append(v, f(&r.Rounds[i]))
+			v = append(v, *figure(&r.Rounds[i]))
 		}
-		mid, _, _ := endpoint.Spread(v)
-		return mid
+		*figure(&r.Median), _, _ = endpoint.Spread(v)
 	}
-	m := &r.Median
-	m.Ratio = pick(func(x *ShareRound) float64 { return x.Ratio })
-	m.JainOurs = pick(func(x *ShareRound) float64 { return x.JainOurs })
-	m.JainKernel = pick(func(x *ShareRound) float64 { return x.JainKernel })
-	m.Jain = pick(func(x *ShareRound) float64 { return x.Jain })
-	m.Used = pick(func(x *ShareRound) float64 { return x.Used })
 }
 
 // shareLink creates the hosts, runs the flows and removes the hosts again. It needs root.
@@ -240,10 +230,8 @@ func measureShareRound(ctx context.Context, n *topo.Net, cfg *ShareConfig, seed 
 }
 
 func sleepContext(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
