@@ -105,12 +105,7 @@ changes nothing. Addresses and ports that a running xwarpd holds count as free.
 
 The exit status is 78 if there are errors.`,
 		Example: "  sudo xwarp config check new.toml",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("unexpected argument %q", args[1])
-			}
-			return nil
-		},
+		Args:    atMostOneArg,
 	}
 	f.addFlags(cmd)
 	name := cmd.Flags().String("user", preflight.UnitUser, "`user` that xwarpd runs as; "+

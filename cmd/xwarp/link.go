@@ -42,35 +42,22 @@ type devRow struct {
 
 func newLink(*global) *cobra.Command {
 	return newPlace("link", "Show ports and their network interfaces", "DEV/PORT",
-		func(s *control.Snapshot, only string) linkInfo {
-			v := linkInfo{document: document{1, "link"}, Links: []linkRow{}}
-			for i := range s.Devices {
-				if d := &s.Devices[i]; only == "" || only == d.Name {
-					v.Links = append(v.Links, makeLink(portOf(s, d.Name), d))
-				}
-			}
-			return v
-		}, func(v linkInfo) any { return v.Links })
+		func(s *control.Snapshot, d *control.DeviceState) linkRow {
+			return makeLink(portOf(s, d.Name), d)
+		}, func(rows []linkRow) any { return linkInfo{document{1, "link"}, rows} })
 }
 
 func newDev(*global) *cobra.Command {
-	return newPlace("dev", "Show devices", "DEV", func(s *control.Snapshot,
-		only string) devInfo {
-		v := devInfo{document: document{1, "dev"}, Devices: []devRow{}}
-		for i := range s.Devices {
-			if d := &s.Devices[i]; only == "" || only == d.Name {
-				v.Devices = append(v.Devices, devRow{portOf(s, d.Name).Place, "rnic", s.Version,
-					d.DeviceMode.Name, d.XDPMode, d.Copy, d.MTU, d.Queues})
-			}
-		}
-		return v
-	}, func(v devInfo) any { return v.Devices })
+	return newPlace("dev", "Show devices", "DEV",
+		func(s *control.Snapshot, d *control.DeviceState) devRow {
+			return devRow{portOf(s, d.Name).Place, "rnic", s.Version, d.DeviceMode.Name, d.XDPMode,
+				d.Copy, d.MTU, d.Queues}
+		}, func(rows []devRow) any { return devInfo{document{1, "dev"}, rows} })
 }
 
-// newPlace returns the command link or dev. make returns the output for a snapshot and a device; an empty name means
-// all devices. rows returns the list in the output.
-func newPlace[T any](name, short, arg string, make func(*control.Snapshot, string) T,
-	rows func(T) any) *cobra.Command {
+// newPlace returns the command link or dev. row makes the row of a device, and info the object with all rows.
+func newPlace[R any](name, short, arg string,
+	row func(*control.Snapshot, *control.DeviceState) R, info func([]R) any) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand(name, &o)
 	cmd.Short, cmd.Long = short, short+", like \"rdma "+name+"\" of iproute2.\n"+
@@ -85,18 +72,20 @@ func newPlace[T any](name, short, arg string, make func(*control.Snapshot, strin
 		return interfaces(), noFiles
 	}
 	run := func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usagef("unexpected argument %q", args[1])
-		}
 		f := filters{device: slices.Concat(args, []string{""})[0]}
-		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v T, err error) {
-			if err := f.resolve(s); err != nil {
-				return v, err
+		var rows []R
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (any, error) {
+			err := f.resolve(s)
+			rows = []R{}
+			for i := range s.Devices {
+				if d := &s.Devices[i]; f.device == "" || f.device == d.Name {
+					rows = append(rows, row(s, d))
+				}
 			}
-			return make(s, f.device), nil
-		}, func(w io.Writer, v T) error { return writeRows(w, rows(v)) })
+			return info(rows), err
+		}, func(w io.Writer, _ any) error { return writeRows(w, rows) })
 	}
-	show.RunE, cmd.RunE = run, defaultShow(run)
+	show.Args, show.RunE, cmd.RunE = atMostOneArg, run, defaultShow(run)
 	return cmd
 }
 

@@ -220,7 +220,7 @@ func (g *global) logger(cmd *cobra.Command) *slog.Logger {
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 }
 
-// noArgs and oneArg check the number of arguments, as cobra.NoArgs and cobra.ExactArgs do, and return usage errors.
+// noArgs, oneArg and atMostOneArg check the number of arguments, as those of cobra do, and return usage errors.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		if !cmd.HasParent() {
@@ -270,14 +270,18 @@ func likely(cmd *cobra.Command, text string) string {
 
 func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		switch len(args) {
-		case 1:
-			return nil
-		case 0:
+		if len(args) == 0 {
 			return usagef("%s is missing", what)
 		}
+		return atMostOneArg(nil, args)
+	}
+}
+
+func atMostOneArg(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
 		return usagef("unexpected argument %q", args[1])
 	}
+	return nil
 }
 
 func main() { program.Main(execute) }

@@ -127,15 +127,10 @@ func (s *screen) draw() error {
 
 // watchSize draws again whenever the terminal's size changes, until stop is called.
 func (s *screen) watchSize() (stop func()) {
-	changed, done := make(chan os.Signal, 1), make(chan struct{})
+	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, unix.SIGWINCH)
 	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-changed:
-			}
+		for range changed {
 			s.mu.Lock()
 			if s.last != nil {
 				s.draw() // the next call of show returns the error
@@ -145,7 +140,7 @@ func (s *screen) watchSize() (stop func()) {
 	}()
 	return func() {
 		signal.Stop(changed)
-		close(done)
+		close(changed)
 		if s.last != nil {
 			fmt.Fprintln(s.w)
 		}
