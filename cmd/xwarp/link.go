@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // linkInfo and devInfo are the output of link show and dev show.
@@ -43,15 +44,15 @@ type devRow struct {
 func newLink(*global) *cobra.Command {
 	return newPlace("link", "Show ports and their network interfaces", "DEV/PORT",
 		func(s *control.Snapshot, d *control.DeviceState) linkRow {
-			return makeLink(portOf(s, d.Name), d)
+			return makeLink(view.PortOf(s, d.Name), d)
 		}, func(rows []linkRow) any { return linkInfo{document{1, "link"}, rows} })
 }
 
 func newDev(*global) *cobra.Command {
 	return newPlace("dev", "Show devices", "DEV",
 		func(s *control.Snapshot, d *control.DeviceState) devRow {
-			return devRow{portOf(s, d.Name).Place, "rnic", s.Version, d.DeviceMode.Name, d.XDPMode,
-				d.Copy, d.MTU, d.Queues}
+			return devRow{view.PortOf(s, d.Name).Place, "rnic", s.Version, d.DeviceMode.Name,
+				d.XDPMode, d.Copy, d.MTU, d.Queues}
 		}, func(rows []devRow) any { return devInfo{document{1, "dev"}, rows} })
 }
 

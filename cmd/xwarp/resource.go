@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // resourceInfo is the output of resource show. It has only the list of its kind, even if that list is empty.
@@ -104,7 +104,7 @@ func makeResources(s *control.Snapshot, kind string, f *filters) resourceInfo {
 	case "cm_id":
 		v.CMIDs = makeCMIDs(s)
 	case "listener":
-		v.Listeners = listeners(s)
+		v.Listeners = view.Listeners(s)
 	default:
 		v.rows(kind).Set((&resourceInfo{Objects: s.Objects}).rows(kind))
 	}
@@ -129,33 +129,6 @@ func nameProcess(o *control.Owner) {
 	}
 }
 
-// listeners returns the listeners of programs and exports.
-func listeners(s *control.Snapshot) []control.ListenerState {
-	list := s.Listeners
-	for i := range s.Exports {
-		e := &s.Exports[i]
-		if e.Error != "" {
-			continue
-		}
-		for _, at := range config.ListenAddresses(e.Listen) {
-			list = append(list, control.ListenerState{Port: portOf(s, e.Device), Addr: at,
-				Owner: control.Owner{Export: e.Name}})
-		}
-	}
-	return list
-}
-
-// portOf returns the port of a device.
-func portOf(s *control.Snapshot, device string) control.Port {
-	p := control.Port{Place: control.Place{Device: device}, Port: 1}
-	for i := range s.Devices {
-		if s.Devices[i].Name == device {
-			p.Index = i
-		}
-	}
-	return p
-}
-
 func makeCMIDs(s *control.Snapshot) (rows []cmRow) {
 	add := func(p control.Port, qp control.Handle, state string, local, remote netip.AddrPort,
 		o control.Owner) {
@@ -166,7 +139,7 @@ func makeCMIDs(s *control.Snapshot) (rows []cmRow) {
 		}
 		rows = append(rows, r)
 	}
-	for _, l := range listeners(s) {
+	for _, l := range view.Listeners(s) {
 		add(l.Port, 0, "LISTEN", l.Addr, netip.AddrPort{}, l.Owner)
 	}
 	for _, q := range s.QPs {

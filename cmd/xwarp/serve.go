@@ -99,17 +99,12 @@ aborts a transfer that makes no progress for the time of --idle, if another clie
 		for _, at := range server.Addrs() {
 			out.listening(at, d, tree)
 		}
-		return serve(cmd, server, d)
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		go transport.Watch(ctx, d, func(text string) { say(cmd, "%s", text) })
+		return server.Serve(ctx)
 	}
 	return cmd
-}
-
-// serve serves until the context is done or the server fails.
-func serve(cmd *cobra.Command, s *transfer.Server, d verbs.Device) error {
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
-	go transport.Watch(ctx, d, func(text string) { say(cmd, "%s", text) })
-	return s.Serve(ctx)
 }
 
 // eventPrinter prints events, one line each, as text or JSON.

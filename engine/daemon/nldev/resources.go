@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
+	"xwarp/engine/daemon/view"
 )
 
 // kind is a kind of resource. The attribute number of an entry is that of its table plus one.
@@ -118,19 +118,10 @@ func qps(s *control.Snapshot, device string) []entry {
 
 // cmIDs returns listeners and connections, numbered consecutively.
 func cmIDs(s *control.Snapshot, device string) []entry {
-	all := entries(s.Listeners, device, func(l *control.ListenerState) entry {
+	all := entries(view.Listeners(s), device, func(l *control.ListenerState) entry {
 		return entry{attrs: join(u8(resState, cmListen), address(resSrcAddr, l.Addr),
 			owner(&l.Owner))}
 	})
-	for _, e := range s.Exports {
-		if e.Device != device || e.Error != "" {
-			continue
-		}
-		for _, at := range config.ListenAddresses(e.Listen) {
-			all = append(all, entry{attrs: join(u8(resState, cmListen), address(resSrcAddr, at),
-				owner(&control.Owner{}))})
-		}
-	}
 	states := map[string]uint8{"IDLE": cmIdle, "RTR": cmConnect, "RTS": cmConnect}
 	all = append(all, entries(slices.DeleteFunc(slices.Clone(s.QPs), func(q control.QPState) bool {
 		return !q.Remote.IsValid()

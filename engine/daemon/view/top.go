@@ -1,4 +1,5 @@
-// Package view computes the rates of xwarp top and of the status page from two snapshots of a daemon.
+// Package view computes what commands show from snapshots of a daemon: the rates of xwarp top and of the status page,
+// and listeners.
 package view
 
 import (
