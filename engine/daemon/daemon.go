@@ -307,9 +307,7 @@ func (d *Daemon) watchdog() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	if every > 0 {
 		go func() {
-			t := time.NewTicker(every / 2)
-			defer t.Stop()
-			for {
+			for tick := time.Tick(every / 2); ; {
 				if err := d.healthy(); err == nil {
 					notify("WATCHDOG=1")
 				} else {
@@ -318,7 +316,7 @@ func (d *Daemon) watchdog() (stop func()) {
 				select {
 				case <-ctx.Done():
 					return
-				case <-t.C:
+				case <-tick:
 				}
 			}
 		}()

@@ -136,14 +136,13 @@ func (d *Daemon) writeSysfs() error {
 
 // sysfsLoop updates the files until ctx is done.
 func (d *Daemon) sysfsLoop(ctx context.Context) {
-	t := time.NewTicker(sysfsInterval)
-	defer t.Stop()
+	tick := time.Tick(sysfsInterval)
 	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick:
 		}
 		err := d.writeSysfs()
 		if err != nil && !failing {

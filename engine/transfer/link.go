@@ -202,8 +202,7 @@ func (l *link) cause() error {
 
 // beatLoop sends Beats, and ends the connection if the peer is inactive.
 func (l *link) beatLoop(ctx context.Context) {
-	t := time.NewTicker(max(l.idle/beatsPerIdle, minBeat))
-	defer t.Stop()
+	tick := time.Tick(max(l.idle/beatsPerIdle, minBeat))
 	last, silent := uint64(0), 0
 	for {
 		select {
@@ -211,7 +210,7 @@ func (l *link) beatLoop(ctx context.Context) {
 			return
 		case <-l.alive.Done():
 			return
-		case <-t.C:
+		case <-tick:
 		}
 		now := uint64(l.messagesReceived.Load())
 		if i, err := l.end.QP.Info(); err == nil {

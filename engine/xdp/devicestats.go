@@ -16,6 +16,14 @@ type Stats struct {
 	Watches  []WatchStats // of the watches of the kernel's configuration
 }
 
+// PartialSums returns the number of segments that the workers dropped because they had no TCP checksum.
+func (s *Stats) PartialSums() (n uint64) {
+	for i := range s.Queues {
+		n += s.Queues[i].Stack.DropPartialSum
+	}
+	return n
+}
+
 // WatchStats are the counters of one watch of the kernel's configuration.
 type WatchStats struct {
 	Name string

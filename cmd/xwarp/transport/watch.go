@@ -24,21 +24,20 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	if !ok {
 		return
 	}
-	t := time.NewTicker(watchEvery)
-	defer t.Stop()
+	tick := time.Tick(watchEvery)
 	sums, seen := false, uint64(0)
 	next := map[int]uint64{} // by queue: number of frames at which the next report is due
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick:
 		}
 		s, err := dev.Stats()
 		if err != nil {
 			return
 		}
-		if n := withoutSum(&s); n > 0 && !sums {
+		if n := s.PartialSums(); n > 0 && !sums {
 			sums = true
 			tell(fmt.Sprintf("dropped %s without a TCP checksum on %s: a device below merges segments "+
 				"(xwarp doctor --fix), or a peer on this host leaves checksums to hardware (on its interface: "+
@@ -63,11 +62,4 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 			}
 		}
 	}
-}
-
-func withoutSum(s *xdp.Stats) (n uint64) {
-	for _, q := range s.Queues {
-		n += q.Stack.DropPartialSum
-	}
-	return n
 }

@@ -14,8 +14,7 @@ import (
 // WatchQueues warns of frames for our ports on queues without a worker, until ctx is done. Their connections stall
 // until the device moves them to another queue, as after a change of its channels.
 func WatchQueues(ctx context.Context, devices func() []*Device) {
-	t := time.NewTicker(unownedEvery)
-	defer t.Stop()
+	tick := time.Tick(unownedEvery)
 	seen := map[string]map[int]uint64{} // by device; the counts outlive a device
 	total := map[string]uint64{}
 	warned := map[string]bool{} // by device: warnPartialSums has warned
@@ -36,7 +35,7 @@ func WatchQueues(ctx context.Context, devices func() []*Device) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick:
 		}
 	}
 }
@@ -44,10 +43,7 @@ func WatchQueues(ctx context.Context, devices func() []*Device) {
 // warnPartialSums warns of segments dropped because their sender left the checksum to a network card, and none
 // completed it. It reports whether there are any.
 func (v *Device) warnPartialSums(s *xdp.Stats) bool {
-	n := uint64(0)
-	for i := range s.Queues {
-		n += s.Queues[i].Stack.DropPartialSum
-	}
+	n := s.PartialSums()
 	if n > 0 {
 		v.log.Warn("dropping segments without a TCP checksum", "frames", n,
 			"next", "xwarp doctor --fix; at a peer on this host: ethtool -K <dev> tx off")

@@ -9,15 +9,14 @@ import (
 // waitForDeadSessions waits, at most deadSessionWait, for the release of those sessions of the same holder whose
 // program has ended. Then a restarted program can use its port and its user's limits again, as with kernel sockets.
 func (s *Session) waitForDeadSessions() {
-	end := time.NewTimer(deadSessionWait)
-	defer end.Stop()
+	end := time.After(deadSessionWait)
 	for _, o := range s.d.Sessions() {
 		if o == s || o.account != s.account || !o.hasHungUp() {
 			continue
 		}
 		select {
 		case <-o.resourcesReleased:
-		case <-end.C:
+		case <-end:
 			return
 		case <-s.ctx.Done():
 			return

@@ -56,13 +56,11 @@ func newHistory(snapshot func() control.Snapshot) *history {
 
 func (h *history) run() {
 	defer close(h.ended)
-	t := time.NewTicker(interval)
-	defer t.Stop()
-	for {
+	for tick := time.Tick(interval); ; {
 		select {
 		case <-h.end:
 			return
-		case <-t.C:
+		case <-tick:
 			h.sample(h.snapshot())
 		}
 	}
