@@ -216,9 +216,7 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	if err := s.checkWildcard(a.Addr.Addr()); err != nil {
 		return nil, err
 	}
-	if a.Backlog == 0 {
-		a.Backlog = verbs.DefaultBacklog
-	}
+	a.Backlog = cmp.Or(a.Backlog, verbs.DefaultBacklog)
 	l := &listener{object: object{cost: s.listenerCost(a.Backlog)}}
 	var err error
 	a.DSCP = s.dscp(a.DSCP)

@@ -166,12 +166,10 @@ func (s *Session) events(ctx context.Context, a *control.EventsArgs) (any, error
 	if a.After == nil {
 		return control.EventsResult{Events: []control.EventRecord{}, Next: v.last(s.account)}, nil
 	}
-	select {
-	case s.eventsTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	sent, err := waitTurn(ctx, s.eventsTurn)
+	if err != nil {
+		return nil, err
 	}
-	sent := func() { <-s.eventsTurn }
 	for {
 		v.waitMu.Lock()
 		next := v.next

@@ -135,7 +135,7 @@ func (d *roceConn) meet(ctx context.Context, closePort func()) {
 	q, s := d.q, d.q.s
 	defer close(d.met)
 	defer guard.Recover(s.onDefect("connecting a queue pair"))
-	try := d.accept
+	try := func(ctx context.Context) error { return d.accept(ctx, q.eng) }
 	switch {
 	case d.pair.IsSelf():
 		try = d.dialSelf
@@ -205,13 +205,8 @@ func (d *roceConn) dial(ctx context.Context) error {
 	return nil
 }
 
-// accept waits for the peer's daemon to dial.
-func (d *roceConn) accept(ctx context.Context) error {
-	return d.acceptAs(ctx, d.q.eng)
-}
-
-// acceptAs is accept for a given queue pair of the engine.
-func (d *roceConn) acceptAs(ctx context.Context, eng *core.QP) error {
+// accept waits for the peer's daemon to dial, and connects eng.
+func (d *roceConn) accept(ctx context.Context, eng *core.QP) error {
 	q, s := d.q, d.q.s
 	arrived := make(chan *verbs.ConnRequest, 1)
 	s.meetings.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })

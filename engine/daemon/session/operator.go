@@ -12,13 +12,10 @@ func (s *Session) confirm(*control.Request, []int) (any, error) {
 		return nil, err
 	}
 	r, err := s.d.Confirm()
-	if err != nil {
-		return nil, err
-	}
-	if r.State == control.ConfirmDone {
+	if err == nil && r.State == control.ConfirmDone {
 		s.log.Info("xwarp confirm received: xwarpd keeps running")
 	}
-	return &r, nil
+	return r, err
 }
 
 // reloadConfig answers OpReload (operator only).
@@ -26,11 +23,7 @@ func (s *Session) reloadConfig(context.Context, *control.Request) (any, error) {
 	if err := s.onlyOperator("reload the configuration"); err != nil {
 		return nil, err
 	}
-	r, err := s.d.ReloadConfig()
-	if err != nil {
-		return nil, err
-	}
-	return &r, nil
+	return s.d.ReloadConfig()
 }
 
 // flush answers OpFlush (operator only).

@@ -238,11 +238,16 @@ func (s *Session) drain(p poster) {
 		}
 	}
 	if more {
-		s.pumpMu.Lock()
-		s.activate(p)
-		s.pumpMu.Unlock()
-		s.ringer.Rouse()
+		s.wakePump(p)
 	}
+}
+
+// wakePump makes the pump scan p.
+func (s *Session) wakePump(p poster) {
+	s.pumpMu.Lock()
+	s.activate(p)
+	s.pumpMu.Unlock()
+	s.ringer.Rouse()
 }
 
 // post calls take to move entries of p's rings. If take fails or finds a page missing, the session ends and the rings

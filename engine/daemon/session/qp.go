@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -250,14 +251,13 @@ func (q *qp) watch() {
 	if !q.gaveUp.Load() { // otherwise its program moved it to ERR itself, and by now perhaps to RESET
 		q.sendEnd(control.EventDown)
 	}
-	receiver := q.eng
-	if q.twin != nil {
-		receiver = q.twin
-	}
-	if q.srq != nil && q.waitFor(receiver.Gone()) {
+	if q.srq != nil && q.waitFor(q.receiver().Gone()) {
 		q.sendEnd(control.EventGone)
 	}
 }
+
+// receiver returns the engine's queue pair that receives for q.
+func (q *qp) receiver() *core.QP { return cmp.Or(q.twin, q.eng) }
 
 // waitFor waits until a channel is closed. It returns false if the queue pair or the session ends first. A program that
 // destroys its queue pair right after the end of the connection still gets the event.
@@ -328,8 +328,7 @@ func (s *Session) closeQP(q *qp) error {
 		eng.Disconnect() // gracefully if nothing is outstanding, so that the peer sees no abort
 	}
 	eng.AwaitOrderlyEnd()
-	done := make(chan error, 1)
-	s.closingQPs.Go(func() {
+	return s.closeInTime(q, func() error {
 		if eng.Abort() == nil {
 			s.drain(q) // the engine flushes earlier posts
 		}
@@ -342,8 +341,15 @@ func (s *Session) closeQP(q *qp) error {
 		s.mu.Unlock()
 		s.account.Release(q.cost)
 		s.meetings.numbers.Return(q.number)
-		done <- err
+		return err
 	})
+}
+
+// closeInTime calls end, which closes the engine's queue pair of q. After destroyWait it returns errStuck, and end goes
+// on in the background.
+func (s *Session) closeInTime(q *qp, end func() error) error {
+	done := make(chan error, 1)
+	s.closingQPs.Go(func() { done <- end() })
 	select {
 	case err := <-done:
 		return err
@@ -358,12 +364,8 @@ func (s *Session) modifyQP(a *control.ModifyQPArgs) error {
 	if err != nil {
 		return err
 	}
-	allow := q.eng
-	if q.twin != nil {
-		allow = q.twin
-	}
 	if a.Access != nil {
-		err = allow.Allow(*a.Access)
+		err = q.receiver().Allow(*a.Access)
 	}
 	if a.DSCP != nil && err == nil {
 		err = q.eng.SetDSCP(s.dscp(*a.DSCP))

@@ -32,7 +32,9 @@ func (s *Session) release() {
 		q.eng.Reject(nil)
 		s.account.Release(q.cost)
 	}
-	s.closeGIDPorts()
+	for _, closePort := range s.gidPorts {
+		closePort()
+	}
 	s.releaseQPs()
 	s.releaseMemory()
 	if s.bellPage != nil {

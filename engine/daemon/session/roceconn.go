@@ -70,17 +70,14 @@ func (d *roceConn) patience() time.Duration {
 
 // stopTimers is called with mu held.
 func (d *roceConn) stopTimers() {
-	if d.timer != nil {
-		d.timer.Stop()
-	}
-	d.stopRNRTimer()
+	stopTimer(&d.timer)
+	stopTimer(&d.rnrTimer)
 }
 
-// stopRNRTimer is called with mu held.
-func (d *roceConn) stopRNRTimer() {
-	if d.rnrTimer != nil {
-		d.rnrTimer.Stop()
-		d.rnrTimer = nil
+func stopTimer(t **time.Timer) {
+	if *t != nil {
+		(*t).Stop()
+		*t = nil
 	}
 }
 
@@ -89,10 +86,7 @@ func (d *roceConn) setConnected() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.connected = true
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
+	stopTimer(&d.timer)
 }
 
 // intercept holds a completion of a lost connection, and those that follow it, until end is called. It returns true if
@@ -161,7 +155,7 @@ func (d *roceConn) onEnd(err error) bool {
 		return true
 	}
 	d.quiet, d.lastErr = true, err
-	d.stopRNRTimer() // from here on the peer does not answer
+	stopTimer(&d.rnrTimer) // from here on the peer does not answer
 	for i := range d.held {
 		if d.held[i].Op != rdmap.WRRecv {
 			d.startTimer()
@@ -209,7 +203,7 @@ const foreverRNR = 7
 func (d *roceConn) onPeerWaits(waits bool, timer uint8) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stopRNRTimer()
+	stopTimer(&d.rnrTimer)
 	if !waits || d.ended || d.rnrRetry == foreverRNR {
 		return
 	}
@@ -271,11 +265,4 @@ func (d *roceConn) close() {
 }
 
 // activateLater makes the pump scan q soon.
-func (s *Session) activateLater(p poster) {
-	go func() {
-		s.pumpMu.Lock()
-		s.activate(p)
-		s.pumpMu.Unlock()
-		s.ringer.Rouse()
-	}()
-}
+func (s *Session) activateLater(p poster) { go s.wakePump(p) }

@@ -64,7 +64,7 @@ func (d *roceConn) dialSelf(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	accepted := make(chan error, 1)
-	go func() { accepted <- d.acceptAs(ctx, d.q.twin) }()
+	go func() { accepted <- d.accept(ctx, d.q.twin) }()
 	err := d.dial(ctx)
 	if err != nil {
 		cancel()

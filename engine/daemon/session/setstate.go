@@ -29,20 +29,9 @@ func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 			s.log.Warn("cannot listen for peers that connect by ibv_modify_qp: they cannot reach this address", "local", a, "error", err)
 			continue
 		}
-		if s.gidPorts == nil {
-			s.gidPorts = map[meetingAddr]func(){}
-		}
 		s.gidPorts[key] = closePort
 	}
 	return control.QueryGIDsResult{GIDs: list}, err
-}
-
-// closeGIDPorts closes the ports opened by queryGIDs.
-func (s *Session) closeGIDPorts() {
-	for _, closePort := range s.gidPorts {
-		closePort()
-	}
-	s.gidPorts = nil
 }
 
 // setState changes the state of a queue pair that its program connects by ibv_modify_qp.
@@ -205,19 +194,13 @@ func (s *Session) resetQP(q *qp) error {
 	s.mu.Unlock()
 	go n.watch()
 	q.endMeeting()
-	done := make(chan struct{})
-	s.closingQPs.Go(func() {
+	s.closeInTime(q, func() error {
 		eng := q.eng
 		eng.Abort()
 		eng.Close()
 		q.closeTwin()
-		close(done)
+		return nil
 	})
-	select {
-	case <-done:
-	case <-time.After(destroyWait):
-		s.log.Error("queue pair still closing: it counts against the limits until it is closed", "qp", q.handle, "error", errStuck)
-	}
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (s *Session) AddTo(v *control.Snapshot) {
 func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
-	done, err := s.waitSnapshotTurn(ctx)
+	done, err := waitTurn(ctx, s.snapshotTurn)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +91,11 @@ func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 	return &encoded{body, done}, nil
 }
 
-// waitSnapshotTurn waits until no other snapshot of the session is in progress. The caller must call done.
-func (s *Session) waitSnapshotTurn(ctx context.Context) (done func(), err error) {
+// waitTurn waits until no other request holds the slot of turn. The caller must call done.
+func waitTurn(ctx context.Context, turn chan struct{}) (done func(), err error) {
 	select {
-	case s.snapshotTurn <- struct{}{}:
-		return func() { <-s.snapshotTurn }, nil
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -122,7 +122,7 @@ type encoded struct {
 func (s *Session) netlink(ctx context.Context, a *control.NetlinkArgs) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
-	done, err := s.waitSnapshotTurn(ctx)
+	done, err := waitTurn(ctx, s.snapshotTurn)
 	if err != nil {
 		return nil, err
 	}
