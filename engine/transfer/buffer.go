@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -114,9 +115,7 @@ func (c *copying) fetchBytes(m *Message) error {
 
 // answerFile sends m, or err if it is not nil. The first error of the open file is reported when the file is closed.
 func (c *copying) answerFile(m *Message, err error) error {
-	if c.file.err == nil {
-		c.file.err = err
-	}
+	c.file.err = cmp.Or(c.file.err, err)
 	return c.answer(m, err)
 }
 

@@ -49,24 +49,17 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeStat:
 		a, err := t.stat(m.Path)
-		if err != nil {
-			return c.refused(&opened{op: "stat", path: m.Path, openedAt: time.Now()}, err)
-		}
-		return c.l.postMessage(&Message{Type: TypeAttr, Attr: a})
+		return c.answerAttr("stat", m.Path, a, err)
 	case TypeMkdir:
-		if err := t.mkdir(m.Path, m.Attr.Mode); err != nil {
-			return c.refused(&opened{op: "mkdir", path: m.Path, openedAt: time.Now()}, err)
-		}
-		return c.l.postMessage(&Message{Type: TypeAttr})
+		return c.answerAttr("mkdir", m.Path, Attr{}, t.mkdir(m.Path, m.Attr.Mode))
 	case TypeList:
-		return c.list(ctx, m.Path)
+		listing, err := t.list(m.Path)
+		o := &opened{op: "list", path: m.Path, openedAt: time.Now()}
+		return c.show(ctx, o, listing, err)
 	case TypeFetch, TypeStore:
 		return c.openFile(m)
 	case TypeSetAttr:
-		if err := t.setAttr(m); err != nil {
-			return c.refused(&opened{op: "setattr", path: m.Path, openedAt: time.Now()}, err)
-		}
-		return c.l.postMessage(&Message{Type: TypeAttr})
+		return c.answerAttr("setattr", m.Path, Attr{}, t.setAttr(m))
 	case TypeBuffer:
 		return c.makeBuffer()
 	case TypeStoreBytes:
@@ -119,10 +112,12 @@ func (c *copying) answer(m *Message, err error) error {
 	return c.l.postMessage(&Message{Type: TypeError, Code: code, Text: err.Error()})
 }
 
-// list serves a listing to the client.
-func (c *copying) list(ctx context.Context, name string) error {
-	listing, err := c.s.cfg.Tree.list(name)
-	return c.show(ctx, &opened{op: "list", path: name, openedAt: time.Now()}, listing, err)
+// answerAttr answers a request for one name with a, or with err.
+func (c *copying) answerAttr(op, path string, a Attr, err error) error {
+	if err != nil {
+		return c.refused(&opened{op: op, path: path, openedAt: time.Now()}, err)
+	}
+	return c.l.postMessage(&Message{Type: TypeAttr, Attr: a})
 }
 
 // extents serves the data ranges of the file that the client fetches.

@@ -111,9 +111,7 @@ func (m *move) store(ctx context.Context) (err error) {
 			continue
 		}
 		e := m.answer(ctx)
-		if err == nil {
-			err = e
-		}
+		err = cmp.Or(err, e)
 		if e != nil && !ofFile(e) {
 			return err
 		}

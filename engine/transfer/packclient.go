@@ -12,13 +12,12 @@ import (
 // Pack has small files that are sent to the server, or from it, in one exchange of messages. A Client fills one at a
 // time.
 type Pack struct {
-	c     *Client
 	b     []byte // in the client's memory
 	files int
 }
 
 // NewPack returns an empty pack in the client's memory. It must be stored or fetched before the next transfer.
-func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.memory.Bytes()[:0:BufferLen]} }
+func (c *Client) NewPack() *Pack { return &Pack{b: c.memory.Bytes()[:0:BufferLen]} }
 
 // PackSize returns how many of a pack's BufferLen bytes a file takes.
 func PackSize(path string, length uint64) int { return entryLen + len(path) + int(length) }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/hostfile"
 	"xwarp/engine/host/staging"
 )
 
@@ -266,9 +269,16 @@ type reading struct {
 
 // read opens a file for a client that reads it.
 func (t *Tree) read(name string) (*reading, error) {
-	f, a, err := t.fetch(name)
+	f, err := hostfile.Beneath(t.root, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
+	}
+	a, err := fstat(f)
+	if err == nil && a.Kind != KindFile {
+		err = refuse(CodeFile, "%s is not a regular file", name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return &reading{file: f, attr: a}, nil
 }

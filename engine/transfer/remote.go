@@ -103,31 +103,21 @@ func (f *RemoteFile) Resumed() bool { return f.reply.Flag }
 // Store opens a file of the server, to which local is copied. Clients with the same session may write it together.
 func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64, local *os.File) (
 	*RemoteFile, error) {
-	m := Message{Type: TypeStore, Path: path, Attr: a, Session: session}
-	reply, err := c.ask(ctx, &m, TypeOpened)
-	if err != nil {
-		return nil, err
-	}
-	return &RemoteFile{c: c, path: path, local: local, reply: reply, write: true}, nil
+	return c.openFile(ctx, &Message{Type: TypeStore, Path: path, Attr: a, Session: session}, local)
 }
 
 // Fetch opens a file to copy to local, or to compare with it.
 func (c *Client) Fetch(ctx context.Context, path string, local *os.File) (*RemoteFile, error) {
-	reply, err := c.ask(ctx, &Message{Type: TypeFetch, Path: path}, TypeOpened)
+	return c.openFile(ctx, &Message{Type: TypeFetch, Path: path}, local)
+}
+
+func (c *Client) openFile(ctx context.Context, m *Message, local *os.File) (*RemoteFile, error) {
+	reply, err := c.ask(ctx, m, TypeOpened)
 	if err != nil {
 		return nil, err
 	}
-	return &RemoteFile{c: c, path: path, local: local, reply: reply}, nil
-}
-
-// sum returns the SHA-256 of a range of the server's file.
-func (f *RemoteFile) sum(ctx context.Context, off, n int64) (Sum, error) {
-	m := Message{Type: TypeSum, Offset: uint64(off), Length: uint64(n)}
-	m, err := f.c.ask(ctx, &m, TypeSum)
-	if err == nil && (m.Offset != uint64(off) || m.Length != uint64(n)) {
-		err = fmt.Errorf("%w: Sum for another range", ErrProtocol)
-	}
-	return m.Sum, err
+	return &RemoteFile{c: c, path: m.Path, local: local, reply: reply, write: m.Type == TypeStore},
+		nil
 }
 
 // Same reports whether a range of the local file equals the server's.
@@ -136,8 +126,12 @@ func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err err
 	if _, err := io.Copy(h, io.NewSectionReader(f.local, off, n)); err != nil {
 		return false, err
 	}
-	theirs, err := f.sum(ctx, off, n)
-	return Sum(h.Sum(nil)) == theirs, err
+	m := Message{Type: TypeSum, Offset: uint64(off), Length: uint64(n)}
+	m, err = f.c.ask(ctx, &m, TypeSum)
+	if err == nil && (m.Offset != uint64(off) || m.Length != uint64(n)) {
+		err = fmt.Errorf("%w: Sum for another range", ErrProtocol)
+	}
+	return Sum(h.Sum(nil)) == m.Sum, err
 }
 
 // Close finishes the file. With complete, the server gives a written file its final name, or confirms that a read file

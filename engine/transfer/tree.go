@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -52,12 +53,8 @@ func OpenTree(cfg TreeConfig) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Files == 0 {
-		cfg.Files = DefaultMaxFiles
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Files = cmp.Or(cfg.Files, DefaultMaxFiles)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	t := &Tree{root: root, cfg: cfg, parts: map[string]*part{}, packNames: map[string]bool{}}
 	if cfg.ReadOnly {
 		return t, nil
@@ -350,20 +347,4 @@ func (t *Tree) addMaking(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.making += n
-}
-
-// fetch opens a file that a client reads.
-func (t *Tree) fetch(name string) (*os.File, Attr, error) {
-	f, err := hostfile.Beneath(t.root, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, Attr{}, err
-	}
-	a, err := fstat(f)
-	if err == nil && a.Kind != KindFile {
-		err = refuse(CodeFile, "%s is not a regular file", name)
-	}
-	if err != nil {
-		return nil, a, errors.Join(err, f.Close())
-	}
-	return f, a, nil
 }

@@ -129,10 +129,9 @@ func New(d Daemon, c Config) *Session {
 		account: c.Account, since: time.Now(),
 		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
-		gidPorts: map[meetingAddr]func(){}, readerDone: make(chan struct{}),
-		resourcesReleased: make(chan struct{}),
-		snapshotTurn:      make(chan struct{}, 1), eventsTurn: make(chan struct{}, 1),
-		eventList: c.Events,
+		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}),
+		snapshotTurn: make(chan struct{}, 1), eventsTurn: make(chan struct{}, 1),
+		eventList: c.Events, gidPorts: map[meetingAddr]func(){},
 	}
 	s.signaller.init()
 	if c.Account.Tenant != "" {
