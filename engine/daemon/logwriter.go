@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"io"
 	"sync"
+
+	"xwarp/engine/wake"
 )
 
 // LogWriter writes the log on its own goroutine, because workers log too and must not wait for the reader of the log.
 type LogWriter struct {
 	to         io.Writer
-	ready      chan struct{} // pending has lines, or closed is set
+	ready      wake.Flag     // pending has lines, or closed is set
 	done       chan struct{} // writeLoop has ended
 	suppressed func(lines int)
 
@@ -23,7 +25,7 @@ type LogWriter struct {
 // lines and later calls suppressed with their number. suppressed may write to w: it is called between two writes of the
 // LogWriter. It should not write to the LogWriter, which might drop that line too.
 func NewLogWriter(w io.Writer, suppressed func(lines int)) *LogWriter {
-	l := &LogWriter{to: w, suppressed: suppressed, ready: make(chan struct{}, 1),
+	l := &LogWriter{to: w, suppressed: suppressed, ready: wake.New(),
 		done: make(chan struct{})}
 	go l.writeLoop()
 	return l
@@ -38,15 +40,8 @@ func (l *LogWriter) Write(b []byte) (int, error) {
 		l.pending = append(l.pending, b...)
 	}
 	l.mu.Unlock()
-	l.signal()
+	l.ready.Set()
 	return len(b), nil
-}
-
-func (l *LogWriter) signal() {
-	select {
-	case l.ready <- struct{}{}:
-	default:
-	}
 }
 
 func (l *LogWriter) writeLoop() {
@@ -71,7 +66,7 @@ func (l *LogWriter) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	l.signal()
+	l.ready.Set()
 	<-l.done
 	return nil
 }

@@ -9,12 +9,13 @@ import (
 
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
+	"xwarp/engine/wake"
 )
 
 // CQ is verbs.CQ of a daemon.
 type CQ struct {
 	object
-	bell chan struct{} // has one slot: Wait must poll again
+	bell wake.Flag // Wait must poll again
 
 	mu      sync.Mutex
 	ring    *control.Consumer // nil once closed
@@ -32,7 +33,7 @@ func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{object: object{dev: d, handle: r.Handle}, bell: make(chan struct{}, 1)}
+	c := &CQ{object: object{dev: d, handle: r.Handle}, bell: wake.New()}
 	if c.mem, err = mapShared(files[0], int(r.Ring.Offset)+r.Ring.Len()); err != nil {
 		unix.Close(files[1])
 		return nil, err
@@ -54,18 +55,11 @@ func (c *CQ) listen() {
 		c.channel.Close()
 	}()
 	for {
-		c.ringBell()
+		c.bell.Set()
 		if c.channel.Wait() != nil {
-			c.ringBell()
+			c.bell.Set()
 			return
 		}
-	}
-}
-
-func (c *CQ) ringBell() {
-	select {
-	case c.bell <- struct{}{}:
-	default:
 	}
 }
 

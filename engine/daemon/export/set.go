@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/wake"
 )
 
 // Daemon is the part of the daemon that its exports use. Its methods may be called from any goroutine.
@@ -26,7 +27,7 @@ type Daemon interface {
 type Set struct {
 	d    Daemon
 	log  *slog.Logger
-	wake chan struct{} // has one slot: ReviveLoop must check the exports
+	wake wake.Flag // ReviveLoop must check the exports
 
 	opening sync.Mutex // held while a reload or ReviveLoop opens and closes exports; taken before mu
 
@@ -39,7 +40,7 @@ type Set struct {
 
 // NewSet returns a set without exports.
 func NewSet(d Daemon, log *slog.Logger) *Set {
-	return &Set{d: d, log: log, wake: make(chan struct{}, 1), counts: map[string]*counts{}}
+	return &Set{d: d, log: log, wake: wake.New(), counts: map[string]*counts{}}
 }
 
 // countsOf returns the counters of the exports with a name.
@@ -196,12 +197,7 @@ func (s *Set) Free() error {
 }
 
 // WakeReviver makes ReviveLoop check the exports at once.
-func (s *Set) WakeReviver() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Set) WakeReviver() { s.wake.Set() }
 
 // ReviveLoop opens waiting exports until ctx is done. An export waits for the replacement of its lost device, and keeps
 // its memory meanwhile, or for a missing directory, port or address.

@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
+	"xwarp/engine/wake"
 )
 
 // cq is a completion queue in shared memory. Workers write completions directly into it.
@@ -155,13 +156,13 @@ func (c *cq) close() {
 type signaller struct {
 	mu       sync.Mutex
 	queued   []*cq
-	wake     chan struct{}
-	wakeFunc func() // the method value wakeLoop, made once because making it allocates
+	wake     wake.Flag
+	wakeFunc func() // the method value wake.Set, made once because making it allocates
 }
 
 func (r *signaller) init() {
-	r.wake = make(chan struct{}, 1)
-	r.wakeFunc = r.wakeLoop
+	r.wake = wake.New()
+	r.wakeFunc = r.wake.Set
 }
 
 // add queues c. on is the shard of the calling worker, or nil.
@@ -172,13 +173,6 @@ func (r *signaller) add(c *cq, on *core.Shard) {
 	r.mu.Unlock()
 	if first {
 		on.Notify(r.wakeFunc)
-	}
-}
-
-func (r *signaller) wakeLoop() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
 	}
 }
 

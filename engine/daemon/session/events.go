@@ -9,6 +9,7 @@ import (
 
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/wake"
 )
 
 // Limits of the events that a daemon keeps. A flood of connections or objects overwrites the oldest events, and cannot
@@ -25,7 +26,7 @@ const (
 // do not take the writers' lock, and a separate goroutine wakes them.
 type Events struct {
 	all, logs eventRing
-	recorded  chan struct{} // has one slot: a record that NotifyLoop has not announced
+	recorded  wake.Flag // a record that NotifyLoop has not announced
 
 	mu sync.Mutex // of writers; held for a few stores
 
@@ -70,7 +71,7 @@ func (r *eventRing) at(number uint64) *event {
 
 // NewEvents returns an empty list.
 func NewEvents() *Events {
-	return &Events{recorded: make(chan struct{}, 1), next: make(chan struct{}),
+	return &Events{recorded: wake.New(), next: make(chan struct{}),
 		all:  eventRing{slots: make([]atomic.Pointer[event], eventsKept)},
 		logs: eventRing{slots: make([]atomic.Pointer[event], logsKept)}}
 }
@@ -91,10 +92,7 @@ func (v *Events) Record(account *budget.Account, r control.EventRecord) {
 		v.logs.add(e)
 	}
 	v.mu.Unlock()
-	select {
-	case v.recorded <- struct{}{}:
-	default:
-	}
+	v.recorded.Set()
 }
 
 // NotifyLoop wakes waiting programs after records until ctx is done.

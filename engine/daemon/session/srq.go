@@ -7,6 +7,7 @@ import (
 	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
+	"xwarp/engine/wake"
 )
 
 // srq is a shared receive queue of a session: the engine's queue, and the ring in which the program posts.
@@ -16,8 +17,8 @@ type srq struct {
 	eng          *core.SRQ
 	pd           *pd
 	depth        int
-	users        int           // queue pairs; guarded by Session.mu
-	limitReached chan struct{} // has one slot: fewer receives are posted than the limit
+	users        int       // queue pairs; guarded by Session.mu
+	limitReached wake.Flag // fewer receives are posted than the limit
 	destroyed    chan struct{}
 
 	posterState
@@ -52,7 +53,7 @@ func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 	}
 	g := control.NewGeometry(0, c.Depth, control.RecvSlot(c.MaxSGE))
 	q := &srq{object: object{cost: s.srqCost(&c, g)}, s: s, pd: p, depth: c.Depth,
-		limitReached: make(chan struct{}, 1), destroyed: make(chan struct{})}
+		limitReached: wake.New(), destroyed: make(chan struct{})}
 	if _, err := charge(s, q.cost, func() (any, error) { return nil, q.create(c, g) }); err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 // create creates the ring and the engine's queue, and adds q to the table.
 func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s := q.s
-	c.PD, c.Limit = q.pd.pd, q.onLimit
+	c.PD, c.Limit = q.pd.pd, q.limitReached.Set // on workers, which must not write to sockets of programs
 	if q.eng, err = s.dev.Core.NewSRQ(c); err != nil {
 		return err
 	}
@@ -87,14 +88,6 @@ func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s.mu.Unlock()
 	go q.watch()
 	return nil
-}
-
-// onLimit is verbs.SRQConfig.Limit. It runs on workers, which must not write to sockets of programs.
-func (q *srq) onLimit() {
-	select {
-	case q.limitReached <- struct{}{}:
-	default:
-	}
 }
 
 // watch sends an event each time that fewer receives are posted than the limit.
