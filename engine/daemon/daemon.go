@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ type Options struct {
 // New opens the devices, control sockets and exports of a configuration. Devices are opened in the network namespace of
 // the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
-	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
+	d := &Daemon{level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
 		users: budget.NewUsers(processors, uptime), uidOwners: owners{file: subordinateFile},
 		reload: o.Load, events: session.NewEvents()}
@@ -108,10 +109,8 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d.stopEvents = stop
 	go d.events.NotifyLoop(ctx)
 	d.meetings = session.NewMeetings(d.opener.AllowsDirect, o.Private)
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
-	}
-	d.log = slog.New(&eventLog{next: d.log.Handler(), events: d.events})
+	log := cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	d.log = slog.New(&eventLog{next: log.Handler(), events: d.events})
 	d.started = cfg
 	d.cfg.Store(cfg)
 	d.peers = budget.NewPeers(func(a netip.Addr) budget.PeerRule {

@@ -31,7 +31,6 @@ const (
 type webServer struct {
 	http  *http.Server
 	pages *web.Pages
-	addr  net.Addr
 	done  chan struct{}
 }
 
@@ -50,7 +49,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 			"listen", address, "next", `set http.listen = "127.0.0.1:9479" behind a proxy, or firewall the port`)
 	}
 	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts,
-		StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
+		StatusPage: cfg.HTTP.StatusPage}), done: make(chan struct{})}
 	conns := &connLimiter{Listener: ln, ownerOf: d.webOwner, conns: map[net.Conn]*limitedConn{}}
 	s.http = &http.Server{
 		ConnState: conns.onState,
@@ -90,12 +89,11 @@ func (d *Daemon) retryWeb(ctx context.Context) {
 
 func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error) {
 	if network == "unix" {
-		if other, err := net.Dial("unix", address); err == nil {
-			other.Close()
+		ln, err := listenUnix(address, programsOwner(&cfg.Daemon))
+		if errors.Is(err, errServed) {
 			return nil, fmt.Errorf("http.listen: another process serves %s: use another "+
 				"path", address)
 		}
-		ln, err := listenUnix(address, programsOwner(&cfg.Daemon))
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}

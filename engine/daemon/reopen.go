@@ -111,7 +111,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 // replace replaces a lost device by a new one, and reopens its exports.
 func (d *Daemon) replace(old, v *device.Device) {
 	d.mu.Lock()
-	stopping := d.stopping
+	stopping, due := d.stopping, d.keepsRights
 	if !stopping {
 		d.devices[slices.Index(d.devices, old)] = v
 	}
@@ -125,9 +125,6 @@ func (d *Daemon) replace(old, v *device.Device) {
 		d.logOf(v).Info("device is open again", "opened_again", v.Reopened())
 	}
 	d.ReserveProcessors()
-	d.mu.Lock()
-	due := d.keepsRights
-	d.mu.Unlock()
 	if due {
 		if err := d.DropRights(); err != nil {
 			d.logOf(v).Error("cannot drop capabilities: xwarpd keeps more rights than it needs",

@@ -56,13 +56,10 @@ func (h host) Forget(s *session.Session) {
 	h.d.count.SessionsEnded.Add(1)
 }
 
-// ReportDefect implements session.Daemon and export.Daemon.
-func (h host) ReportDefect(log *slog.Logger, doing string, v any) { h.d.defect(log, doing, v) }
-
-// defect counts and logs a panic with value v. The deferred function that recovers must call it, so that the logged
-// stack is that of the panic.
-func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
-	d.count.Defects.Add(1)
+// ReportDefect implements session.Daemon and export.Daemon. It counts and logs a panic with value v. The deferred
+// function that recovers must call it, so that the logged stack is that of the panic.
+func (h host) ReportDefect(log *slog.Logger, doing string, v any) {
+	h.d.count.Defects.Add(1)
 	log.Error("bug in xwarpd: request or connection aborted; others are not affected", "doing", doing,
 		"panic", fmt.Sprint(v),
 		"stack", string(debug.Stack()), "next", "report this line")

@@ -246,6 +246,11 @@ func (o *object) closeOnce(f func() error) error {
 	return err
 }
 
+// closeBy sends a request that closes the object, unless one succeeded before.
+func (o *object) closeBy(op control.Op) error {
+	return o.closeOnce(func() error { return o.ask(op, nil) })
+}
+
 // call sends a request about the object and waits for the reply; ask is for requests that do not block.
 func (o *object) call(ctx context.Context, op control.Op, result any) error {
 	return o.dev.call(ctx, op, control.Object{Handle: o.handle}, result)

@@ -78,9 +78,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 }
 
 // Close implements verbs.PD.
-func (p *PD) Close() error {
-	return p.closeOnce(func() error { return p.ask(control.OpFreePD, nil) })
-}
+func (p *PD) Close() error { return p.closeBy(control.OpFreePD) }
 
 // MR is verbs.MR of a daemon.
 type MR struct {
@@ -172,9 +170,7 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 func (m *MR) Err() error { return nil }
 
 // Close implements verbs.MR.
-func (m *MR) Close() error {
-	return m.closeOnce(func() error { return m.ask(control.OpDeregMR, nil) })
-}
+func (m *MR) Close() error { return m.closeBy(control.OpDeregMR) }
 
 // MW is verbs.MW of a daemon.
 type MW struct {
@@ -196,6 +192,4 @@ func (p *PD) AllocMW() (verbs.MW, error) {
 func (w *MW) STag() verbs.STag { return w.stag }
 
 // Close implements verbs.MW.
-func (w *MW) Close() error {
-	return w.closeOnce(func() error { return w.ask(control.OpDeallocMW, nil) })
-}
+func (w *MW) Close() error { return w.closeBy(control.OpDeallocMW) }

@@ -90,20 +90,16 @@ func (q *QP) open(fd int, r *control.CreateQPResult) (err error) {
 	return err
 }
 
-// qp returns the queue pair with a handle.
-func (d *Device) qp(h control.Handle) *QP {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.qps[h]
-}
-
 // down handles the daemon's event that a connection has ended.
 func (d *Device) down(h control.Handle, e *control.Error) {
 	var err error
 	if e != nil {
 		err = e
 	}
-	if q := d.qp(h); q != nil {
+	d.mu.Lock()
+	q := d.qps[h]
+	d.mu.Unlock()
+	if q != nil {
 		q.markDisconnected(err)
 	}
 }

@@ -104,18 +104,15 @@ func Load(src Source) (*Loaded, error) {
 }
 
 func readFile(path string) (name, text string, err error) {
-	asked := path != ""
-	if !asked {
-		path = DefaultPath
-	}
-	b, err := os.ReadFile(path)
-	if !asked && errors.Is(err, os.ErrNotExist) {
+	name = cmp.Or(path, DefaultPath)
+	b, err := os.ReadFile(name)
+	if path == "" && errors.Is(err, os.ErrNotExist) {
 		return "", "", nil
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("%w (create it: xwarp config default > %s)", err, path)
+		return "", "", fmt.Errorf("%w (create it: xwarp config default > %s)", err, name)
 	}
-	return path, string(b), nil
+	return name, string(b), nil
 }
 
 // removedKeys are keys of the previous release with the reason why they have no effect. They must not keep the daemon

@@ -446,22 +446,16 @@ func (r *Request) ParseArgs(v any) error {
 }
 
 // ParseReply parses the body of a reply. Like ParseEvent, it is for clients and ignores unknown keys.
-func ParseReply(b []byte) (r Reply, err error) {
-	err = unmarshal(b, &r)
-	return r, err
-}
+func ParseReply(b []byte) (Reply, error) { return unmarshal[Reply](b) }
 
 // ParseEvent parses the body of an event.
-func ParseEvent(b []byte) (e Event, err error) {
-	err = unmarshal(b, &e)
-	return e, err
-}
+func ParseEvent(b []byte) (Event, error) { return unmarshal[Event](b) }
 
-func unmarshal(b []byte, v any) error {
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%w: %v", ErrFrame, err)
+func unmarshal[T any](b []byte) (v T, err error) {
+	if err = json.Unmarshal(b, &v); err != nil {
+		err = fmt.Errorf("%w: %v", ErrFrame, err)
 	}
-	return nil
+	return v, err
 }
 
 // Marshal is json.Marshal for the types of this package, for which it cannot fail.

@@ -158,12 +158,9 @@ func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 // Next returns the oldest slot, or nil if the ring is empty. The producer may still write to it: copy it before parsing
 // it.
 func (c *Consumer) Next() ([]byte, error) {
-	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
-	switch {
-	case n > c.mask+1:
-		return nil, ErrIndex
-	case n == 0:
-		return nil, nil
+	n, err := c.Len()
+	if n == 0 {
+		return nil, err
 	}
 	return c.slot(c.own), nil
 }

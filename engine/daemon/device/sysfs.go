@@ -123,13 +123,8 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 		files[port+"counters/"+name] = strconv.FormatUint(n, 10)
 	}
 	for i, a := range gids {
-		b := a.As16()
-		text := fmt.Sprintf("%x", b[:2])
-		for at := 2; at < len(b); at += 2 {
-			text += fmt.Sprintf(":%x", b[at:at+2])
-		}
 		n := strconv.Itoa(i)
-		files[port+"gids/"+n] = text
+		files[port+"gids/"+n] = netip.AddrFrom16(a.As16()).StringExpanded()
 		files[port+"gid_attrs/types/"+n] = gidType
 		files[port+"gid_attrs/ndevs/"+n] = d.ifname()
 	}

@@ -22,15 +22,11 @@ func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why fu
 		return
 	case <-failed:
 	}
-	e.failMemory(why())
-}
-
-// failMemory logs that the memory of the export is lost, and makes the export fail.
-func (e *export) failMemory(why error) {
+	err := why()
 	e.log.Error("export failed: closing its connections, rejecting new ones", "path",
-		e.cfg.Path, "error", why,
+		e.cfg.Path, "error", err,
 		"next", "fix the cause, then systemctl reload xwarpd")
-	e.failWith(why, false)
+	e.failWith(err, false)
 }
 
 // failWith marks the export as failed and closes its connections. If wait is true, ReviveLoop reopens it.

@@ -60,17 +60,11 @@ func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, er
 			return a, err
 		}
 		c.SetReadDeadline(time.Now().Add(wait))
-		for {
-			if a, err = answerOf(c, q); err == nil {
-				return a, nil
-			}
-			if errors.Is(err, ErrMessage) {
-				continue
-			}
-			break
+		for err = ErrMessage; errors.Is(err, ErrMessage); {
+			a, err = answerOf(c, q)
 		}
-		if errors.Is(err, unix.ECONNREFUSED) || ctx.Err() != nil {
-			return a, err // the peer's kernel reports that no port mapper runs
+		if err == nil || errors.Is(err, unix.ECONNREFUSED) || ctx.Err() != nil {
+			return a, err // refused: the peer's kernel reports that no port mapper runs
 		}
 	}
 	return a, err
