@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"xwarp/cmd/xwarp/transport"
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 )
@@ -73,8 +74,7 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 		return nil, err
 	}
 	if host == "" {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port),
-			netip.AddrPortFrom(netip.IPv6Unspecified(), port)}, nil
+		return config.Address(netip.AddrPortFrom(netip.Addr{}, port)).All(), nil
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {

@@ -107,7 +107,7 @@ ibstat, find them there. /dev/infiniband/xwarp_NAME is /dev/full, for programs t
 				}
 			}
 			return execProgram(args, map[string]string{
-				"LD_PRELOAD":          preload(library),
+				"LD_PRELOAD":          strings.TrimSuffix(library+":"+os.Getenv("LD_PRELOAD"), ":"),
 				client.SocketVariable: socket,
 				"XWARP_DEVICE":        device,
 				"XWARP_STYLE":         style,
@@ -145,14 +145,6 @@ func findLibrary() (string, error) {
 	}
 	return "", fmt.Errorf("library not found: tried %s (install the package, or gcc, libibverbs-dev and "+
 		"librdmacm-dev, then make build)", strings.Join(tried, " and "))
-}
-
-// preload prepends the library to LD_PRELOAD.
-func preload(library string) string {
-	if others := os.Getenv("LD_PRELOAD"); others != "" {
-		return library + ":" + others
-	}
-	return library
 }
 
 // noProgram is the error of a program that cannot be started. status is the exit status that a shell would return.

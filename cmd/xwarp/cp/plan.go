@@ -255,7 +255,8 @@ func (p *plan) planTree(ctx context.Context, src, dst string, a transfer.Attr, e
 	if err != nil {
 		return p.skip(src, err)
 	}
-	p.directory(src, dst, a)
+	p.queue.dirs = append(p.queue.dirs, directory{dst, a}) // endDirs sets its attributes
+	p.noteMode(src, a)
 	list, err := p.source.List(ctx, src)
 	if err != nil {
 		return p.skip(src, err)
@@ -327,12 +328,6 @@ func (p *plan) skip(name string, err error) error {
 func (p *plan) leaveOut(name, why string) {
 	p.queue.result.LeftOut++
 	p.cfg.Note(fmt.Sprintf("%s: skipped (%s)", name, why))
-}
-
-// directory queues setting the attributes of a directory, for the end of the run.
-func (p *plan) directory(src, dst string, a transfer.Attr) {
-	p.queue.dirs = append(p.queue.dirs, directory{dst, a})
-	p.noteMode(src, a)
 }
 
 // add queues a file, unless an earlier source has the same destination.
