@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"slices"
@@ -93,10 +94,7 @@ func newPlace[R any](name, short, arg string,
 // makeLink reads the state of the interface in this network namespace. If the interface is not visible here, because
 // the daemon runs in another namespace, the state is NOP.
 func makeLink(port control.Port, d *control.DeviceState) linkRow {
-	r := linkRow{port, "NOP", "NOP", d.Interface, 0}
-	if r.Netdev == "" {
-		r.Netdev = d.Name
-	}
+	r := linkRow{port, "NOP", "NOP", cmp.Or(d.Interface, d.Name), 0}
 	i, err := net.InterfaceByName(r.Netdev)
 	switch {
 	case err != nil:

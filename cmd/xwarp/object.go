@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"net"
@@ -138,10 +139,8 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		}
 	}
 	if found == "" {
-		if f.unknown == "" {
-			f.unknown = "not a device"
-		}
-		return usagef("%q is %s; the devices are %v", name, f.unknown, names)
+		return usagef("%q is %s; the devices are %v", name, cmp.Or(f.unknown, "not a device"),
+			names)
 	}
 	f.device = found
 	s.QPs, s.CQs = control.On(found, s.QPs), control.On(found, s.CQs)

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,10 +195,7 @@ func (l *link) cause() error {
 	if l.silence.Load() {
 		return fmt.Errorf("%w for %v", ErrIdle, l.idle)
 	}
-	if err != nil {
-		return err
-	}
-	return ErrPeerClosed
+	return cmp.Or(err, ErrPeerClosed)
 }
 
 // beatLoop sends Beats, and ends the connection if the peer is inactive.

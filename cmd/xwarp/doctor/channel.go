@@ -54,17 +54,14 @@ var rssCheck = check{
 		if table == nil {
 			return fine("%s has no RSS table", e.name())
 		}
-		var lost []uint32
-		for _, q := range table {
-			if !slices.Contains(e.opt.Queues, int(q)) && !slices.Contains(lost, q) {
-				lost = append(lost, q)
-			}
-		}
+		slices.Sort(table)
+		lost := slices.DeleteFunc(slices.Compact(table), func(q uint32) bool {
+			return slices.Contains(e.opt.Queues, int(q))
+		})
 		if len(lost) > 0 && e.steered() {
 			return fine("n-tuple rules steer xwarp connections, independent of the RSS table")
 		}
 		if len(lost) > 0 {
-			slices.Sort(lost)
 			return warn("the RSS table includes queues %v, which are not served", lost).
 				advise("ethtool -X %s equal %d", e.name(), slices.Max(e.opt.Queues)+1)
 		}

@@ -97,8 +97,7 @@ func (e *env) ephemeral() (uint16, bool) {
 
 // reserved returns the kernel's list of reserved ports with Options.Ports added.
 func (e *env) reserved() string {
-	b, _ := os.ReadFile(localReserved)
-	list := strings.TrimSpace(string(b))
+	list, _ := readSetting(nil, localReserved)
 	for _, p := range e.opt.Ports {
 		if ranges.Contain(list, uint64(p)) {
 			continue

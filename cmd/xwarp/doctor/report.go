@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -117,11 +116,8 @@ func (e *env) describe() NIC {
 
 // readID reads a PCI ID from a file, without the prefix 0x.
 func readID(file string) string {
-	b, err := os.ReadFile(filepath.Clean(file))
-	if err != nil {
-		return ""
-	}
-	id, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "0x")
+	text, _ := readSetting(nil, file)
+	id, ok := strings.CutPrefix(text, "0x")
 	if _, err := strconv.ParseUint(id, 16, 32); !ok || err != nil {
 		return ""
 	}

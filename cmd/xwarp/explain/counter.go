@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -24,10 +25,7 @@ func byCounter(q string) (list []Entry) {
 }
 
 func counterEntry(c *counters.Counter) Entry {
-	metric := "not a metric; xwarp statistic show -j"
-	if c.Metric != "" {
-		metric = c.Metric
-	}
+	metric := cmp.Or(c.Metric, "not a metric; xwarp statistic show -j")
 	if c.Cause != "" {
 		metric += fmt.Sprintf("{cause=%q}", c.Cause)
 	}

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,9 +221,7 @@ func (e *export) flush(off, n uint64) (uint64, error) {
 		return 0, fmt.Errorf("export %s: %w: %d bytes at %d of %d", e.cfg.Name, errRange, n, off,
 			size)
 	}
-	if n == 0 {
-		n = size - off
-	}
+	n = cmp.Or(n, size-off)
 	page := uint64(os.Getpagesize())
 	if err := e.flusher.flush(off/page*page, off+n); n > 0 && err != nil {
 		return 0, fmt.Errorf("export %s: writing to disk: %w", e.cfg.Name, err)

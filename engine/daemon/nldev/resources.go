@@ -1,6 +1,7 @@
 package nldev
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"net/netip"
@@ -98,10 +99,7 @@ func srqs(s *control.Snapshot, device string) []entry {
 // qpn returns the queue pair number that the program and its peers use. Queue pairs of exports have no number: for them
 // it returns the handle.
 func qpn(q *control.QPState) uint32 {
-	if q.Number != 0 {
-		return q.Number
-	}
-	return uint32(q.Handle)
+	return cmp.Or(q.Number, uint32(q.Handle))
 }
 
 func qps(s *control.Snapshot, device string) []entry {

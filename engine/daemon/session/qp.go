@@ -92,12 +92,7 @@ func (q *qp) unusedLocked() error {
 }
 
 // orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 means 0.
-func orNone(n int) int {
-	if n == 0 {
-		return verbs.None
-	}
-	return n
-}
+func orNone(n int) int { return cmp.Or(n, verbs.None) }
 
 // qpConfig returns the configuration that a asks for. The defaults are filled in, so 0 means 0.
 func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {

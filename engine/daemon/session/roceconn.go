@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,11 +157,8 @@ func (d *roceConn) onEnd(err error) bool {
 	}
 	d.quiet, d.lastErr = true, err
 	stopTimer(&d.rnrTimer) // from here on the peer does not answer
-	for i := range d.held {
-		if d.held[i].Op != rdmap.WRRecv {
-			d.startTimer()
-			break
-		}
+	if slices.ContainsFunc(d.held, func(v verbs.Completion) bool { return v.Op != rdmap.WRRecv }) {
+		d.startTimer()
 	}
 	d.q.s.activateLater(d.q) // sends may be in the ring
 	return true
