@@ -221,15 +221,13 @@ func kindKeys(kind string) (keys []string) {
 
 func completeResource(_ *cobra.Command, args []string, _ string) ([]string,
 	cobra.ShellCompDirective) {
-	kind := ""
 	switch {
 	case len(args) == 0:
 		return kinds, noFiles
 	case len(args)%2 == 0 && args[len(args)-1] != "link" && args[len(args)-1] != "dev":
 		return nil, noFiles // the value of a key
-	default:
-		kind = prefixOf(kinds, args[0])
 	}
+	kind := prefixOf(kinds, args[0])
 	words, directive := completeLink(nil, args[1:], "")
 	if len(args)%2 == 1 && kind != "" {
 		words = append(words, kindKeys(kind)...)

@@ -72,11 +72,9 @@ is the name of an interface, or xwarpN for device number N. Words may be abbrevi
 		default:
 			return usagef("unknown kind of object %q; the kinds are %v", args[0], kinds)
 		}
-		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v resourceInfo, err error) {
-			if err := f.resolve(s); err != nil {
-				return v, err
-			}
-			return makeResources(s, kind, &f), nil
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (resourceInfo, error) {
+			err := f.resolve(s)
+			return makeResources(s, kind, &f), err
 		}, writeResources)
 	}
 	show.RunE = run

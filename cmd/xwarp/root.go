@@ -50,10 +50,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		err = out.err // help ignores errors of Write
-	}
-	if err == nil {
+	if err = cmp.Or(err, out.err); err == nil { // help ignores errors of Write
 		return exitOK
 	}
 	text := withoutRepeats(err.Error())

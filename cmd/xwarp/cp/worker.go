@@ -100,8 +100,7 @@ func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, 
 		return nil, err
 	}
 	if a := f.Attr(); a.Length != j.attr.Length || a.Modified != j.attr.Modified {
-		err := errChanged
-		return nil, errors.Join(err, f.Close(ctx, false))
+		return nil, errors.Join(errChanged, f.Close(ctx, false))
 	}
 	return f, nil
 }
