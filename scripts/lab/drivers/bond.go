@@ -97,8 +97,19 @@ func (r *rig) failOver() error {
 	return r.cycleMembers(20, "down", pause, "up", pause)
 }
 
+// membersUp waits until the bond of a host uses both members: a card may take seconds to bring its link up, and LACP
+// some more.
+const membersUp = `sh -c '
+for i in $(seq 300); do
+	[ "$(ip -d link show master bond0 | grep -c "mii_status UP")" = 2 ] &&
+		! ip -d link show bond0 | grep -q "ad_num_ports [01] " && exit 0
+	sleep 0.1
+done
+echo "the bond does not use both members"
+exit 1'`
+
 // cycleMembers takes the members of a bond away in turn, n times in all: by the ip link setting away on both hosts for
-// the time isAway, then by the setting back for the time isBack.
+// the time isAway, then by the setting back until the bond uses them, and for the time isBack.
 func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string,
 	isBack time.Duration) error {
 	for i := range n {
@@ -107,7 +118,7 @@ func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string
 			return err
 		}
 		time.Sleep(isAway)
-		if err := r.onBoth(link + back); err != nil {
+		if err := errors.Join(r.onBoth(link+back), r.onBoth(membersUp)); err != nil {
 			return err
 		}
 		time.Sleep(isBack)
