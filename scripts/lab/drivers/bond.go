@@ -233,7 +233,7 @@ func (r *rig) outlast(c *copying, f func(*rig) error) (text string, err error) {
 	text = fmt.Sprintf("%d and %d resets of the kernels held", after[0]-before[0],
 		after[1]-before[1])
 	if err := errors.Join(failure, err, healed, counted); err != nil {
-		return "", fmt.Errorf("%w, %s", err, text)
+		return "", fmt.Errorf("%w, %s", errors.Join(err, r.bypassed()), text)
 	}
 	return text, nil
 }

@@ -62,14 +62,15 @@ func during(e event) func(*rig, string) (string, error) {
 
 var errBypassed = errors.New("frames bypass the XDP program")
 
-// bypassed returns an error if the XDP program of a host's card does not see received frames. It checks only drivers
-// that count the frames of the program.
+// bypassed returns an error if the XDP programs of a host's card, or of both members of its bond, do not see received
+// frames. It checks only drivers that count the frames of the program.
 func (r *rig) bypassed() error {
 	if r.kind.xdpPackets == "" {
 		return nil
 	}
 	seen := func(host string) (string, error) {
-		return r.Script(in(host, "ethtool -S "+nic) + " | grep '" + r.kind.xdpPackets + "'")
+		return r.Script("for m in " + nic + " " + secondNIC + "; do " + in(host, "ethtool -S $m") +
+			" 2>/dev/null; done | grep '" + r.kind.xdpPackets + "'")
 	}
 	var errs []error
 	var before [2]string

@@ -66,7 +66,7 @@ var kinds = []kind{
 		fault: "the driver forgets the XDP program whenever it stops the card " +
 			"(vmxnet3_rq_cleanup_all), and ip link shows it all the same; the host's kernel " +
 			"gets the frames and answers with RST until xwarp is restarted",
-		faultRows:  regexp.MustCompile("link down|-G|MTU 1500 to"),
+		faultRows:  regexp.MustCompile("link down|-G|MTU 1500 to|failovers"),
 		faultSign:  regexp.MustCompile(errBypassed.Error()),
 		xdpPackets: "xdp packets"},
 }
