@@ -89,10 +89,10 @@ func TestLayered(t *testing.T) {
 		place := Place{Local: loopback, Remote: loopback, CPU: -1}
 		served := make(chan error, 1)
 		go func() {
-			_, err := Serve(t.Context(), s, place, Platform("other"), &want)
+			_, err := Serve(t.Context(), s, place, LocalEnv("other"), &want)
 			served <- err
 		}()
-		rep, err := Run(t.Context(), c, place, Platform("test"), tc, 0)
+		rep, err := Run(t.Context(), c, place, LocalEnv("test"), tc, 0)
 		if err := errors.Join(err, <-served); err != nil {
 			t.Fatalf("%s %s: %v", tc.Peer, tc.Verb, err)
 		}
@@ -114,10 +114,10 @@ func TestCrowd(t *testing.T) {
 		Duration: 100 * time.Millisecond}
 	served := make(chan error, 1)
 	go func() {
-		_, err := Serve(t.Context(), s, place, Platform("test"), nil)
+		_, err := Serve(t.Context(), s, place, LocalEnv("test"), nil)
 		served <- err
 	}()
-	rep, err := Run(t.Context(), c, place, Platform("test"), spec, 0)
+	rep, err := Run(t.Context(), c, place, LocalEnv("test"), spec, 0)
 	if err := errors.Join(err, <-served); err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +126,8 @@ func TestCrowd(t *testing.T) {
 	}
 	spec.Iterations = 5
 	c, s = net.Pipe()
-	go Serve(t.Context(), s, place, Platform("test"), nil)
-	if _, err := Run(t.Context(), c, place, Platform("test"), spec, 0); err == nil {
+	go Serve(t.Context(), s, place, LocalEnv("test"), nil)
+	if _, err := Run(t.Context(), c, place, LocalEnv("test"), spec, 0); err == nil {
 		t.Error("a number of messages is accepted for many plain sockets")
 	}
 }
@@ -148,7 +148,7 @@ func TestNoServer(t *testing.T) {
 			s.Read(b)
 			talk(s)
 		}()
-		_, err := Run(t.Context(), c, Place{Local: loopback, CPU: -1}, Platform("test"),
+		_, err := Run(t.Context(), c, Place{Local: loopback, CPU: -1}, LocalEnv("test"),
 			Spec{Peer: Layered, Mode: Bandwidth}, 0)
 		if err == nil {
 			t.Errorf("%s: no error", name)

@@ -43,18 +43,18 @@ type poster interface {
 	PostRecvOn(queue int, wr *verbs.RecvWR) error
 }
 
-// elsewhere is a poster for a queue pair without PostSendOn, such as one whose worker is in the daemon's process.
-type elsewhere struct{ verbs.QP }
+// postingAdapter is a poster for a queue pair without PostSendOn, such as one whose worker is in the daemon's process.
+type postingAdapter struct{ verbs.QP }
 
-func (e elsewhere) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend(wr) }
-func (e elsewhere) PostRecvOn(_ int, wr *verbs.RecvWR) error { return e.PostRecv(wr) }
+func (e postingAdapter) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend(wr) }
+func (e postingAdapter) PostRecvOn(_ int, wr *verbs.RecvWR) error { return e.PostRecv(wr) }
 
-// posterOf returns q itself if it is a poster, otherwise an elsewhere around it.
+// posterOf returns q itself if it is a poster, otherwise a postingAdapter around it.
 func posterOf(q verbs.QP) poster {
 	if p, ok := q.(poster); ok {
 		return p
 	}
-	return elsewhere{q}
+	return postingAdapter{q}
 }
 
 func newPingpong(e *rdma, client bool) *pingpong {

@@ -141,7 +141,7 @@ func (e *rdma) conn(private []byte) verbs.DialConfig {
 // kernel returns a configuration whose sockets have the spec's congestion control. Accepted sockets inherit it from
 // their listener.
 func (e *rdma) kernel(opt sockets.Options) sockets.Config {
-	control := func(_, _ string, c syscall.RawConn) error { return c.Control(e.spec.congestion) }
+	control := func(_, _ string, c syscall.RawConn) error { return c.Control(e.spec.setCongestion) }
 	return sockets.Config{
 		Options: opt,
 		Dial: func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {

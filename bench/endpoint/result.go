@@ -40,8 +40,8 @@ func (r *Result) Rate() float64 { return float64(r.Bytes) / r.Seconds }
 // MessageRate returns messages per second.
 func (r *Result) MessageRate() float64 { return float64(r.Messages) / r.Seconds }
 
-// loaded runs f and adds to its result how many processors the process kept busy meanwhile.
-func loaded(f func() (*Result, error)) (*Result, error) {
+// withProcessors runs f and adds to its result how many processors the process kept busy meanwhile.
+func withProcessors(f func() (*Result, error)) (*Result, error) {
 	from, spent := time.Now(), processorTime()
 	r, err := f()
 	if r != nil {
@@ -79,8 +79,8 @@ func latencies(h *hdrhistogram.Histogram, unit float64) *Latencies {
 	return l
 }
 
-// Quiet switches the garbage collector off as long as the heap is below limit bytes.
-func Quiet(limit int64) {
+// DisableGC switches the garbage collector off as long as the heap is below limit bytes.
+func DisableGC(limit int64) {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(limit)
 }

@@ -168,7 +168,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	if err := c.writeMessage(&message{}); err != nil {
 		return rep, err
 	}
-	rep.Server, err = loaded(func() (*Result, error) {
+	rep.Server, err = withProcessors(func() (*Result, error) {
 		return e.runServer(ctx, *begin.Ready,
 			stop)
 	})
@@ -222,7 +222,9 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 	if _, err := c.recv(); err != nil { // the server confirms that it is ready for connections
 		return nil, err
 	}
-	rep.Client, err = loaded(func() (*Result, error) { return e.runClient(ctx, *there.Ready) })
+	rep.Client, err = withProcessors(func() (*Result, error) {
+		return e.runClient(ctx, *there.Ready)
+	})
 	if err != nil {
 		return rep, errors.Join(err, c.pending())
 	}
@@ -281,8 +283,8 @@ func (r *Report) compare(want *Spec) {
 	diff("--crc", !s.NoCRC, !want.NoCRC)
 }
 
-// Platform returns an Env with the fields set that are the same for every measurement of this process.
-func Platform(version string) Env {
+// LocalEnv returns an Env with the fields set that are the same for every measurement of this process.
+func LocalEnv(version string) Env {
 	return Env{
 		Version: version, Go: runtime.Version(), Kernel: bpf.Release(), CPU: cpuModel(),
 		CPUs:     runtime.NumCPU(),

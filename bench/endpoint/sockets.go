@@ -83,14 +83,14 @@ func (e *plainSockets) dial(to netip.AddrPort) (int, error) {
 
 // options sets the socket options of the spec.
 func (e *plainSockets) options(fd int) {
-	e.spec.congestion(uintptr(fd))
+	e.spec.setCongestion(uintptr(fd))
 	if e.spec.NoDelay || e.spec.Mode == Latency {
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 }
 
-// congestion sets the congestion control of a socket. If the kernel lacks it, the socket keeps the host's default.
-func (s *Spec) congestion(fd uintptr) {
+// setCongestion sets the congestion control of a socket. If the kernel lacks it, the socket keeps the host's default.
+func (s *Spec) setCongestion(fd uintptr) {
 	if s.Congestion != "" {
 		unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)
 	}

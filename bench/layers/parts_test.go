@@ -204,7 +204,7 @@ func locate(b *testing.B, n int, crc bool) {
 
 // place measures DDP and RDMAP at the receiver: they check a tagged segment and copy its payload to registered memory.
 func place(b *testing.B, n int) {
-	e, err := newMemory(1<<20, func(*rdmap.Completion) {})
+	e, err := newQueuePair(1<<20, func(*rdmap.Completion) {})
 	if err != nil {
 		b.Fatal(err)
 	}

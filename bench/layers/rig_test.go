@@ -22,8 +22,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// memory is a queue pair and the registered memory that it uses.
-type memory struct {
+// queuePair is a queue pair and the registered memory that it uses.
+type queuePair struct {
 	table *ddp.Table
 	pd    *ddp.PD
 	mr    *ddp.MR
@@ -37,8 +37,8 @@ func (f completer) Complete(c *rdmap.Completion) { f(c) }
 
 type random struct{ *rand.Rand }
 
-func newMemory(byteCount int, done completer) (*memory, error) {
-	m := &memory{mem: make([]byte, byteCount),
+func newQueuePair(byteCount int, done completer) (*queuePair, error) {
+	m := &queuePair{mem: make([]byte, byteCount),
 		table: ddp.NewTable(random{rand.New(rand.NewPCG(1, 2))})}
 	var err error
 	if m.pd, err = m.table.AllocPD(); err != nil {
@@ -57,7 +57,7 @@ func newMemory(byteCount int, done completer) (*memory, error) {
 
 // host is one engine on a fake ring.
 type host struct {
-	*memory
+	*queuePair
 	fk    *ring.FakeKernel
 	stk   *stack.Stack
 	addr  ip.Addr
@@ -153,7 +153,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 }
 
 func (h *host) initStack(mtu int) (err error) {
-	if h.memory, err = newMemory(region, h.handler); err != nil {
+	if h.queuePair, err = newQueuePair(region, h.handler); err != nil {
 		return err
 	}
 	h.fk = ring.NewFakeKernel(ring.FakeConfig{Poller: true, Budget: 256})

@@ -52,21 +52,21 @@ type Case struct {
 
 // The rounds and times of one run of the standard matrix.
 const (
-	warmup   = 60 * time.Millisecond
-	duration = 250 * time.Millisecond // short, so that the variants of a comparison run close in time
-	lossy    = time.Second            // duration over a bad path: congestion control needs many round trips
-	mega     = 1 << 20
+	warmup        = 60 * time.Millisecond
+	duration      = 250 * time.Millisecond // short, so that the variants of a comparison run close in time
+	lossyDuration = time.Second            // duration over a bad path: congestion control needs many round trips
+	mebibyte      = 1 << 20
 	// neighbourly is long enough that the 99th percentile covers many turns of the scheduler.
 	neighbourly = 2 * time.Second
 	steady      = 30 * time.Second
-	more        = 2 // additional rounds of cases in which noise could decide whether a target is reached
+	extraRounds = 2 // additional rounds of cases in which noise could decide whether a target is reached
 )
 
 // Offload settings that variants use. Attaching an XDP program switches TSO off, whatever the setting.
 var (
 	asTheyCome = topo.Offloads{TxChecksum: topo.On, TSO: topo.On, GSO: topo.On, GRO: topo.Off} // veth's defaults
 	sameFrames = topo.Offloads{TxChecksum: topo.On, TSO: topo.Off, GSO: topo.Off, GRO: topo.Off}
-	sameSums   = topo.NoOffloads
+	noOffloads = topo.NoOffloads
 )
 
 // Names of variants that ratios refer to.
@@ -102,7 +102,7 @@ func timed(s endpoint.Spec) endpoint.Spec {
 // bw returns a bandwidth test of one connection, with enough bytes under way that it never waits for completions.
 func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	s := timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Bandwidth, Size: size})
-	s.Depth = min(4096, max(8, 2*mega/size))
+	s.Depth = min(4096, max(8, 2*mebibyte/size))
 	s.Moderation = max(1, min(64, 16384/size))
 	if v == endpoint.Read {
 		s.Depth = 16
@@ -127,18 +127,18 @@ func raw(p endpoint.Peer, mtu int) endpoint.Spec {
 // option changes a Spec.
 type option func(*endpoint.Spec)
 
-func noMarkers(s *endpoint.Spec) { s.NoMarkers = true }
-func noCRC(s *endpoint.Spec)     { s.NoCRC = true }
-func noPack(s *endpoint.Spec)    { s.NoPack = true }
-func noDelay(s *endpoint.Spec)   { s.NoDelay = true }
-func bothWays(s *endpoint.Spec)  { s.Bidirectional = true }
-func sleeping(s *endpoint.Spec)  { s.Sleep = true }
-func atOnce(s *endpoint.Spec)    { s.Sleep, s.Idle = true, xdp.IdleSleep }
-func sealed(s *endpoint.Spec)    { s.ESP = 128 }
-func sealed256(s *endpoint.Spec) { s.ESP = 256 }
-func copying(s *endpoint.Spec)   { s.Copy = true }
-func blocks(s *endpoint.Spec)    { s.Transmit = xdp.TransmitGSO }
-func auto(s *endpoint.Spec)      { s.Transmit = xdp.TransmitAuto }
+func noMarkers(s *endpoint.Spec)   { s.NoMarkers = true }
+func noCRC(s *endpoint.Spec)       { s.NoCRC = true }
+func noPack(s *endpoint.Spec)      { s.NoPack = true }
+func noDelay(s *endpoint.Spec)     { s.NoDelay = true }
+func bothWays(s *endpoint.Spec)    { s.Bidirectional = true }
+func sleeping(s *endpoint.Spec)    { s.Sleep = true }
+func sleepAtOnce(s *endpoint.Spec) { s.Sleep, s.Idle = true, xdp.IdleSleep }
+func withESP128(s *endpoint.Spec)  { s.ESP = 128 }
+func withESP256(s *endpoint.Spec)  { s.ESP = 256 }
+func copying(s *endpoint.Spec)     { s.Copy = true }
+func withGSO(s *endpoint.Spec)     { s.Transmit = xdp.TransmitGSO }
+func auto(s *endpoint.Spec)        { s.Transmit = xdp.TransmitAuto }
 
 // variant returns a Variant that measures s, changed by options.
 func variant(name string, s endpoint.Spec, options ...option) Variant {

@@ -56,22 +56,23 @@ func pathCases(losses, reorders []float64) (list []Case) {
 
 // frameCase compares Writes of 1 MiB with all other ways to carry the same bytes.
 func frameCase(mtu int) Case {
-	xdp, tcp := writes(endpoint.XDP, mega), writes(endpoint.TCP, mega)
+	xdp, tcp := writes(endpoint.XDP, mebibyte), writes(endpoint.TCP, mebibyte)
 	c := Case{
 		Name:  fmt.Sprintf("write-mtu%d", mtu),
-		Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps, More: more,
+		Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps,
+		More: extraRounds,
 		Variants: []Variant{
 			variant(autoBare, xdp, noMarkers, auto).on(asTheyCome),
 			variant(ourAuto, xdp, auto).on(asTheyCome),
 			variant(ours, xdp),
 			variant(rawRing, raw(endpoint.Raw, mtu)),
 			variant(ourBare, xdp, noMarkers),
-			variant(ourGSO, xdp, noMarkers, blocks).on(sameSums),
-			variant(ourMarked, xdp, blocks).on(sameSums),
+			variant(ourGSO, xdp, noMarkers, withGSO).on(noOffloads),
+			variant(ourMarked, xdp, withGSO).on(noOffloads),
 			variant(rawCopy, raw(endpoint.Raw, mtu), copying),
-			variant(kernelSum, tcp).on(sameSums),
-			variant(layered, writes(endpoint.Layered, mega), noMarkers).on(sameSums),
-			variant(layeredAs, writes(endpoint.Layered, mega), noMarkers).on(asTheyCome),
+			variant(kernelSum, tcp).on(noOffloads),
+			variant(layered, writes(endpoint.Layered, mebibyte), noMarkers).on(noOffloads),
+			variant(layeredAs, writes(endpoint.Layered, mebibyte), noMarkers).on(asTheyCome),
 			variant(kernelCut, tcp).on(sameFrames),
 			variant(kernelAll, tcp).on(asTheyCome),
 		},
@@ -94,13 +95,13 @@ func sizeCase(n int) Case {
 		Variants: []Variant{
 			variant(ourAuto, xdp, auto).on(asTheyCome),
 			variant(ours, xdp),
-			variant(ourMarked, xdp, blocks).on(sameSums),
+			variant(ourMarked, xdp, withGSO).on(noOffloads),
 			variant(kernelAll, tcp).on(asTheyCome),
-			variant(kernelSum, tcp).on(sameSums),
+			variant(kernelSum, tcp).on(noOffloads),
 		},
 	}
 	if n == 64 {
-		c.More = more
+		c.More = extraRounds
 		c.Variants = append(c.Variants,
 			variant("xwarp, no packing", xdp, noPack),
 			variant("kernel TCP, TCP_NODELAY", tcp, noDelay).on(asTheyCome))
@@ -111,12 +112,12 @@ func sizeCase(n int) Case {
 func verbCase(name, title string, mtu int, p endpoint.Peer) Case {
 	c := Case{
 		Name: name, Title: title, MTU: mtu, Metric: Gbps,
-		Variants: append(byVerb(p, mega),
-			variant("Write, both directions", writes(p, mega), bothWays)),
+		Variants: append(byVerb(p, mebibyte),
+			variant("Write, both directions", writes(p, mebibyte), bothWays)),
 	}
 	if p == endpoint.Layered {
 		for i := range c.Variants {
-			c.Variants[i].Offloads = sameSums
+			c.Variants[i].Offloads = noOffloads
 		}
 	}
 	return c
@@ -138,7 +139,8 @@ func latencyCase() Case {
 	const n, packet = 64, 64 + 52 + 20
 	tcp := lat(endpoint.TCP, endpoint.Write, n)
 	return Case{
-		Name: "latency", Title: fmt.Sprintf(latencyTitle, n), MTU: 1500, Metric: P50, More: more,
+		Name: "latency", Title: fmt.Sprintf(latencyTitle, n), MTU: 1500, Metric: P50,
+		More: extraRounds,
 		Variants: []Variant{
 			variant("Write", lat(endpoint.XDP, endpoint.Write, n)),
 			variant(rawRing, lat(endpoint.Raw, endpoint.Write, packet)),
@@ -147,7 +149,7 @@ func latencyCase() Case {
 			variant("Send", lat(endpoint.XDP, endpoint.Send, n)),
 			variant("Read", lat(endpoint.XDP, endpoint.Read, n)),
 			variant("Write, adaptive", lat(endpoint.XDP, endpoint.Write, n), sleeping),
-			variant("Write, sleep", lat(endpoint.XDP, endpoint.Write, n), atOnce),
+			variant("Write, sleep", lat(endpoint.XDP, endpoint.Write, n), sleepAtOnce),
 			variant(rawAsavie, lat(endpoint.Asavie, endpoint.Write, packet)),
 			variant(layered, lat(endpoint.Layered, endpoint.Write, n)).on(asTheyCome),
 		},
@@ -162,7 +164,7 @@ func oneCase(n int) Case {
 	c := Case{
 		Name:  fmt.Sprintf("one-%d", n),
 		Title: fmt.Sprintf("One message of %d bytes under way at a time, MTU 1500", n), MTU: 1500,
-		Metric: Messages, More: more,
+		Metric: Messages, More: extraRounds,
 		Variants: []Variant{
 			variant("ping-pong by Writes", lat(endpoint.XDP, endpoint.Write, n)),
 			variant("kernel TCP, request and response",
@@ -201,7 +203,7 @@ func connectCase() Case {
 
 func crowdCase() Case {
 	c := Case{Name: "crowd", Title: "Writes of 64 KiB over many connections, MTU 1500", MTU: 1500,
-		Metric: Gbps, More: more}
+		Metric: Gbps, More: extraRounds}
 	for _, n := range crowds {
 		name := fmt.Sprintf("%d connections", n)
 		if n == 1 {
@@ -214,7 +216,7 @@ func crowdCase() Case {
 		c.Variants = append(c.Variants, variant(name, writes(endpoint.XDP, 65536), many))
 		if n >= 256 {
 			c.Variants = append(c.Variants, variant("kernel TCP, "+name,
-				writes(endpoint.TCP, 65536), many).on(sameSums))
+				writes(endpoint.TCP, 65536), many).on(noOffloads))
 		}
 	}
 	return c
@@ -227,7 +229,7 @@ func neighbourCase() Case {
 	spec := lat(endpoint.Daemon, endpoint.Write, 8)
 	spec.Duration = neighbourly
 	return Case{
-		Name: "neighbour", MTU: 1500, Metric: P99, Daemons: true, More: more,
+		Name: "neighbour", MTU: 1500, Metric: P99, Daemons: true, More: extraRounds,
 		Title: "Ping-pong of 8 bytes over xwarpd beside another user on the same queue",
 		Variants: []Variant{
 			variant("alone", spec),
@@ -256,9 +258,9 @@ const steadyName = "steady"
 func overPath(size int, change option) []Variant {
 	xdp := writes(endpoint.XDP, size)
 	return []Variant{
-		variant(ours, xdp, sleeping, change).on(sameSums),
-		variant(ourBare, xdp, sleeping, change, noMarkers).on(sameSums),
-		variant(kernelSum, writes(endpoint.TCP, size), sleeping, change).on(sameSums),
+		variant(ours, xdp, sleeping, change).on(noOffloads),
+		variant(ourBare, xdp, sleeping, change, noMarkers).on(noOffloads),
+		variant(kernelSum, writes(endpoint.TCP, size), sleeping, change).on(noOffloads),
 	}
 }
 
@@ -272,7 +274,7 @@ func pathCase(what string, rate float64, bad impair.Config) Case {
 		MTU: 1500, Metric: Gbps,
 		Path: &relay.Config{AB: bad, BA: impair.Config{Delay: pathDelay}},
 		Variants: overPath(65536, func(s *endpoint.Spec) {
-			s.Warmup, s.Duration = 2*warmup, lossy
+			s.Warmup, s.Duration = 2*warmup, lossyDuration
 		}),
 	}
 }

@@ -80,15 +80,15 @@ func (res *Results) SameProcessor(old *Results) error {
 	return nil
 }
 
-// AllocationsAllowed is a number of frames: the steady case may allocate once per AllocationsAllowed frames. Timers and
-// the neighbour table allocate now and then; the data path does not.
-const AllocationsAllowed = 10_000
+// FramesPerAllocation is a number of frames: the steady case may allocate once per FramesPerAllocation frames. Timers
+// and the neighbour table allocate now and then; the data path does not.
+const FramesPerAllocation = 10_000
 
 // checkSteady returns an error if the steady case made a garbage collection, or more allocations than allowed.
 func (res *Results) checkSteady() error {
 	for _, v := range res.variants(steadyName) {
 		frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
-		if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/AllocationsAllowed {
+		if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/FramesPerAllocation {
 			return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f frames, "+
 				"want none", ErrRegression, steadyCase().Title, v.Allocations,
 				v.Collections, frames)

@@ -125,7 +125,7 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 	err error) {
 	opt := topo.Options{MTU: c.MTU, Relay: c.Path != nil}
 	if c.Daemons { // an interface cannot be changed while a daemon uses it
-		opt.OffloadsA, opt.OffloadsB = sameSums, sameSums
+		opt.OffloadsA, opt.OffloadsB = noOffloads, noOffloads
 	}
 	net, err := topo.New(opt)
 	if err != nil {

@@ -73,7 +73,7 @@ func nanosPerMiB(rep *endpoint.Report, byteCount float64) float64 {
 	if byteCount == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
 		return missing
 	}
-	return 1e9 * busy * mega / byteCount
+	return 1e9 * busy * mebibyte / byteCount
 }
 
 // microsPerMessage returns the microseconds of processor time that both processes of a ping-pong spent per message. It

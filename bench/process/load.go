@@ -59,7 +59,7 @@ func StartLoad(ctx context.Context, l Load, from, to *Daemon, at netip.Addr) (st
 		return nil, err
 	}
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, Argument)
+	cmd := exec.CommandContext(ctx, self, EndCommand)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &said
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -36,8 +36,8 @@ type Runner struct {
 	Profile string
 }
 
-// Argument is the hidden subcommand that makes this executable run as an end or a load: see Main.
-const Argument = "bench-end"
+// EndCommand is the hidden subcommand that makes this executable run as an end or a load: see Main.
+const EndCommand = "bench-end"
 
 // Processors returns the processors for the two ends: the first and the last that this process may use. On a machine
 // with hyperthreads these two usually belong to different cores.
@@ -71,7 +71,7 @@ type job struct {
 // Run measures spec between the hosts of t, over IPv6 if ipv6 is set, otherwise over IPv4.
 func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	ipv6 bool) (*endpoint.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, spec.Warmup+spec.Duration+setUp)
+	ctx, cancel := context.WithTimeout(ctx, spec.Warmup+spec.Duration+setUpTime)
 	defer cancel()
 	a, b, err := socketPair()
 	if err != nil {
@@ -90,8 +90,8 @@ func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	return rep, nil
 }
 
-// setUp is the time that a measurement may take beyond its warm-up and duration.
-const setUp = 60 * time.Second
+// setUpTime is the time that a measurement may take beyond its warm-up and duration.
+const setUpTime = 60 * time.Second
 
 // socketPair returns the two ends of a control connection.
 func socketPair() (a, b *os.File, err error) {
@@ -136,7 +136,7 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 	if e.err = errors.Join(err, noSelf); e.err != nil {
 		return e
 	}
-	e.cmd = exec.CommandContext(ctx, self, Argument)
+	e.cmd = exec.CommandContext(ctx, self, EndCommand)
 	e.cmd.Stdin = bytes.NewReader(in)
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
 	e.cmd.ExtraFiles = []*os.File{control}
@@ -196,7 +196,7 @@ func Main(ctx context.Context) error {
 		return j.Load.run(ctx)
 	}
 	if !j.Spec.Collect {
-		endpoint.Quiet(memoryLimit)
+		endpoint.DisableGC(memoryLimit)
 	}
 	setAutogroup(highest) // applies to the end's session only
 	f := os.NewFile(controlFD, "control")

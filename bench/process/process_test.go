@@ -18,9 +18,9 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestMain makes the test binary run as an end or a load when a Runner or StartLoad starts it with process.Argument.
+// TestMain makes the test binary run as an end or a load when a Runner or StartLoad starts it with process.EndCommand.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == process.Argument {
+	if len(os.Args) > 1 && os.Args[1] == process.EndCommand {
 		if err := process.Main(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -44,7 +44,7 @@ func hosts(t *testing.T) (net *topo.Net, run process.Runner) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return net, process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+	return net, process.Runner{CPUs: cpus, Env: endpoint.LocalEnv("test")}
 }
 
 // TestPeers runs a short measurement of every peer. It checks that there is a result, not how fast the peer is.

@@ -43,7 +43,7 @@ raw AF_XDP, and writes tables and plots.`,
 // NewEnd returns the hidden command that runs one end of a measurement. It is a child of the root command.
 func NewEnd() *cobra.Command {
 	return &cobra.Command{
-		Use: process.Argument, Hidden: true, Args: cobra.NoArgs,
+		Use: process.EndCommand, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return process.Main(cmd.Context()) },
 	}
 }
@@ -72,7 +72,7 @@ func runner(version string) (r process.Runner, end func(), err error) {
 		return r, nil, err
 	}
 	end, err = process.Prioritise()
-	return process.Runner{CPUs: cpus, Env: endpoint.Platform(version)}, end, err
+	return process.Runner{CPUs: cpus, Env: endpoint.LocalEnv(version)}, end, err
 }
 
 // daemonPath returns the path of the xwarpd beside this executable.

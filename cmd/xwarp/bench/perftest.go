@@ -54,7 +54,7 @@ func newTest(name, version string) *cobra.Command {
 			return err
 		}
 		if !t.spec.Collect {
-			endpoint.Quiet(memoryLimit)
+			endpoint.DisableGC(memoryLimit)
 		}
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), minProcs))
 		if len(args) == 0 {
@@ -156,7 +156,7 @@ func (t *testFlags) sizes() (n []int) {
 // it closes the connection.
 func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env endpoint.Env,
 	err error) {
-	env = endpoint.Platform(version)
+	env = endpoint.LocalEnv(version)
 	p.CPU = t.cpu
 	p.Local = addrOf(c.LocalAddr())
 	p.Remote = addrOf(c.RemoteAddr())
