@@ -12,7 +12,7 @@ import (
 // after the lines of the device's [[interface]] table.
 func (r *rig) startDaemon(host, mode, more string) (*vm.Process, error) {
 	p, err := r.StartDaemon(host, r.dev, fmt.Sprintf("ring_mode = %q\n%s", mode, more))
-	return p, refusal(err)
+	return p, wrapNotOffered(err)
 }
 
 // withDaemons runs f while each host has an xwarpd. The transfers of f go through these daemons.
@@ -29,8 +29,8 @@ func (r *rig) withDaemons(mode, more string, f func() (string, error)) (text str
 	return f()
 }
 
-// few is a number of chunks smaller than the cards' own rings, so that the fill ring is empty most of the time.
-const few = 128
+// fewChunks is a number of chunks smaller than the cards' own rings, so that the fill ring is empty most of the time.
+const fewChunks = 128
 
 // badDescriptor is the cause in the text of dropped that stands for received descriptors of chunks that the kernel does
 // not own.

@@ -30,14 +30,14 @@ var events = []event{
 	{what: "machine stands still for 10 s", do: standStill},
 }
 
-// slow are the impairments of a cable on which the payload takes some seconds.
-var slow = impair.Config{Rate: 4e6}
+// slowCable are the impairments of a cable on which the payload takes some seconds.
+var slowCable = impair.Config{Rate: 4e6}
 
 // during returns a trial that triggers an event during a copy. The copy must still succeed, and its data is compared.
 func during(e event) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
 		defer r.heal()
-		c, err := r.slowCopy(mode, slow)
+		c, err := r.slowCopy(mode, slowCable)
 		if err != nil {
 			return "", err
 		}
@@ -119,7 +119,7 @@ func (r *rig) slowCopy(mode string, damage impair.Config) (*copying, error) {
 	}
 	s, err := r.startServer(mode)
 	if err != nil {
-		return nil, r.expect(mode, 1500, err)
+		return nil, r.requireMode(mode, 1500, err)
 	}
 	c := &copying{server: s}
 	err = c.begin(r, func() (output.Moved, error) { return r.copyTo(mode) })
@@ -196,7 +196,7 @@ func standStill(r *rig) error { return r.Pause(10 * time.Second) }
 // must report that its card is gone, and later transfers must work.
 func rebind(r *rig, mode string) (string, error) {
 	defer r.heal()
-	c, err := r.slowCopy(mode, slow)
+	c, err := r.slowCopy(mode, slowCable)
 	if err != nil {
 		return "", err
 	}

@@ -33,7 +33,7 @@ func (k kind) best() string {
 }
 
 // errDriver is wrapped by errors that a known bug of the driver causes.
-var errDriver = table.ErrElsewhere
+var errDriver = table.ErrForeignBug
 
 // blame wraps errDriver around an error of a row if the driver's known bug causes it. Otherwise it returns err.
 func (k kind) blame(row string, err error) error {

@@ -22,7 +22,7 @@ func polling(r *rig, mode string) (text string, err error) {
 		for i, on := range []bool{false, true} {
 			rate, state, err := r.framesPerSecond(mode, on)
 			if err != nil {
-				return "", r.expect(mode, 1500, err)
+				return "", r.requireMode(mode, 1500, err)
 			}
 			if on && state != "on" {
 				return "", fmt.Errorf("%w: %s", errNotOffered, state)

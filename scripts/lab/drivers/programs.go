@@ -16,7 +16,7 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 		return "", err
 	}
 	out, err := r.Script(in(hostA, xwarp+" "+client))
-	return out, errors.Join(refusal(err), r.CheckEnd(p))
+	return out, errors.Join(wrapNotOffered(err), r.CheckEnd(p))
 }
 
 // sendLatency runs a ping-pong by Sends of 4096 bytes.
@@ -25,7 +25,7 @@ func sendLatency(r *rig, mode string) (string, error) {
 	flags := fmt.Sprintf("bench send_lat -s 4096 -n %d --sleep", count)
 	_, err := r.pair(flags+r.device(hostB, mode), "Waiting",
 		flags+r.device(hostA, mode)+" --json "+addrB)
-	return fmt.Sprintf("%d of 4096 bytes", count), r.expect(mode, 1500, err)
+	return fmt.Sprintf("%d of 4096 bytes", count), r.requireMode(mode, 1500, err)
 }
 
 // writeBW measures Writes over 8 connections for 3 s.
@@ -40,7 +40,7 @@ func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	flags := "bench write_bw -t 16 -f 1 --sleep " + how
 	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
 		flags+r.device(hostA, mode)+" --json "+r.addr)
-	if err = r.expect(mode, 1500, err); err != nil {
+	if err = r.requireMode(mode, 1500, err); err != nil {
 		return 0, err
 	}
 	var v struct {
@@ -61,7 +61,7 @@ func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 func soak(r *rig, mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {
-		return "", r.expect(mode, 1500, err)
+		return "", r.requireMode(mode, 1500, err)
 	}
 	if err := r.mistreat(badCable); err != nil {
 		return "", err

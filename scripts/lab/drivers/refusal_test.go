@@ -11,20 +11,22 @@ import (
 	"xwarp/scripts/lab/table"
 )
 
-// TestRefusal checks that refusal recognizes the engine's message about a missing ring mode, and no other error.
-func TestRefusal(t *testing.T) {
+// TestWrapNotOffered checks that wrapNotOffered recognizes the engine's message about a missing ring mode, and no other
+// error.
+func TestWrapNotOffered(t *testing.T) {
 	const refused = "xwarp serve: xdp device eth0: queue 0: ring: eth0 queue 0: operation not supported: the driver has no zero-copy mode (ring mode auto copies instead)\n"
-	err := refusal(errors.New("some line\n" + refused))
+	err := wrapNotOffered(errors.New("some line\n" + refused))
 	if !errors.Is(err, errNotOffered) || !strings.HasSuffix(err.Error(), "not offered: operation not supported: the driver has no zero-copy mode") {
 		t.Errorf("a refusal is %v", err)
 	}
-	if err := refusal(errors.New("xwarp cp: connection refused")); errors.Is(err, errNotOffered) {
+	err = wrapNotOffered(errors.New("xwarp cp: connection refused"))
+	if errors.Is(err, errNotOffered) {
 		t.Errorf("a failure is %v", err)
 	}
 }
 
-// TestExpect checks that the refusal of a mode is a failure if and only if the driver is known to have the mode.
-func TestExpect(t *testing.T) {
+// TestRequireMode checks that the refusal of a mode is a failure if and only if the driver is known to have the mode.
+func TestRequireMode(t *testing.T) {
 	no := fmt.Errorf("%w: no zero-copy", errNotOffered)
 	for _, c := range []struct {
 		name   string
@@ -39,7 +41,7 @@ func TestExpect(t *testing.T) {
 		{"everybody copies", kind{}, "copy", 1500, true},
 	} {
 		r := rig{kind: c.kind}
-		if got := table.CellOf("", r.expect(c.mode, c.mtu, no)); got.Failed != c.failed {
+		if got := table.CellOf("", r.requireMode(c.mode, c.mtu, no)); got.Failed != c.failed {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}

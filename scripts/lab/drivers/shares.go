@@ -23,7 +23,7 @@ func shares(r *rig, mode string) (text string, err error) {
 	flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 8 -f 1 --sleep", shareConns)
 	p, err := r.background(hostB, flags+r.device(hostB, mode), "Waiting")
 	if err != nil {
-		return "", r.expect(mode, 1500, err)
+		return "", r.requireMode(mode, 1500, err)
 	}
 	// igb resets its counters when a socket is opened or closed, so the maximum of all readings counts.
 	before, err := r.received(in(hostB, "ethtool -S "+nic))

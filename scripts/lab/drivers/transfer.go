@@ -53,12 +53,12 @@ func (r *rig) device(host, mode string) string {
 // background starts a subcommand of xwarp on a host and waits until it prints ready.
 func (r *rig) background(host, command, ready string) (*vm.Process, error) {
 	p, err := r.Background(in(host, xwarp+" "+command), ready)
-	return p, refusal(err)
+	return p, wrapNotOffered(err)
 }
 
-// refusal wraps errNotOffered around the engine's message about a ring mode that the driver lacks. It returns any other
-// error unchanged.
-func refusal(err error) error {
+// wrapNotOffered wraps errNotOffered around the engine's message about a ring mode that the driver lacks. It returns
+// any other error unchanged.
+func wrapNotOffered(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (r *rig) copyFrom(mode string) (output.Moved, error) {
 func (r *rig) client(command string) (m output.Moved, err error) {
 	out, err := r.Script(command)
 	if err != nil {
-		return m, refusal(err)
+		return m, wrapNotOffered(err)
 	}
 	return m, output.JSON(out, &m)
 }
@@ -136,9 +136,9 @@ func (r *rig) transfer(mode string) (string, error) {
 	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, to.Rate(), from.Rate()), nil
 }
 
-// expect removes errNotOffered from an error, so that it counts as a failure, if the driver should have the mode at
-// that MTU.
-func (r *rig) expect(mode string, mtu int, err error) error {
+// requireMode removes errNotOffered from an error, so that it counts as a failure, if the driver should have the mode
+// at that MTU.
+func (r *rig) requireMode(mode string, mtu int, err error) error {
 	if errors.Is(err, errNotOffered) && (mode == "copy" || r.kind.zeroCopy && mtu <= chunkMTU) {
 		return errors.New(err.Error())
 	}

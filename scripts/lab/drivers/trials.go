@@ -30,9 +30,9 @@ func trials() []row {
 	inModes(row{what: "send_lat", run: sendLatency}, row{what: "write_bw", run: writeBW})
 	list = append(list, row{what: "cp there / back, IPv6", run: overIPv6},
 		row{what: "cp there / back through xwarpd", run: throughDaemons(0)},
-		row{what: "the same, fill ring often empty, copy", run: throughDaemons(few),
+		row{what: "the same, fill ring often empty, copy", run: throughDaemons(fewChunks),
 			mode: "copy"},
-		row{what: "the same, fill ring often empty", run: throughDaemons(few)},
+		row{what: "the same, fill ring often empty", run: throughDaemons(fewChunks)},
 		row{what: "soak", run: soak})
 	inModes(row{what: "busy polling by the worker (poll_nic)", run: polling})
 	inModes(row{what: "64 connections, 4 queues", run: shares})
@@ -72,7 +72,7 @@ func atMTU(mtu int) func(*rig, string) (string, error) {
 			return "", fmt.Errorf("%w: MTU %d: %w", errNotOffered, mtu, err)
 		}
 		out, err := r.transfer(mode)
-		return out, r.expect(mode, mtu, err)
+		return out, r.requireMode(mode, mtu, err)
 	}
 }
 
@@ -89,5 +89,5 @@ func tryBadCable(r *rig, mode string) (string, error) {
 	}
 	defer r.heal()
 	out, err := r.transfer(mode)
-	return out, r.expect(mode, 1500, err)
+	return out, r.requireMode(mode, 1500, err)
 }

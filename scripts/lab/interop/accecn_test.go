@@ -40,7 +40,7 @@ type marks struct {
 type ecnPacket struct {
 	toMachine          bool
 	syn, ack, fin, rst bool
-	again              bool // its data begins below the end of earlier data: a retransmission
+	retransmission     bool // its data begins below the end of earlier data
 	len                int
 	ecn                tcp.ECN
 }
@@ -100,7 +100,7 @@ func (p *ecnPath) frame(toMachine bool, b []byte) bool {
 	}
 	s := ecnPacket{toMachine: toMachine, syn: h.SYN, ack: h.ACK, fin: h.FIN, rst: h.RST,
 		len: len(h.Payload), ecn: ecnOf(b)}
-	s.again = p.way(&s).again(h.Seq, s.len)
+	s.retransmission = p.way(&s).isRetransmission(h.Seq, s.len)
 	if p.lost(&s) {
 		return false
 	}
@@ -124,8 +124,8 @@ func (t *ecnTrace) way(s *ecnPacket) *ecnWay {
 	return &t.ways[0]
 }
 
-// again reports whether n bytes of data at seq begin below the end of earlier data.
-func (w *ecnWay) again(seq uint32, n int) bool {
+// isRetransmission reports whether n bytes of data at seq begin below the end of earlier data.
+func (w *ecnWay) isRetransmission(seq uint32, n int) bool {
 	if n == 0 || w.begun && int32(seq-w.end) < 0 {
 		return n > 0
 	}
@@ -147,7 +147,7 @@ func (t *ecnTrace) lost(s *ecnPacket) bool {
 	if t.marks.again && t.synACKs == 1 {
 		return !s.syn
 	}
-	return s.len > 0 && !s.again && nth(&t.way(s).data, t.marks.drop)
+	return s.len > 0 && !s.retransmission && nth(&t.way(s).data, t.marks.drop)
 }
 
 // marked reports whether a segment gets CE. Retransmitted data does not, so that each byte is counted once.
@@ -158,7 +158,7 @@ func (t *ecnTrace) marked(s *ecnPacket) bool {
 		return t.marks.synACK && (t.synACKs > 1 || !t.marks.again)
 	case s.syn:
 		return t.marks.syn
-	case t.closing || s.fin || s.again:
+	case t.closing || s.fin || s.retransmission:
 		return false
 	case s.len > 0:
 		return s.ecn == tcp.ECT0 && nth(&w.ect, t.marks.data)
@@ -212,7 +212,7 @@ func receivedBy(machine bool, packets []ecnPacket) (r received) {
 		case p.ecn == tcp.ECT0:
 			r.e0Bytes += uint32(p.len)
 		}
-		r.again = r.again || p.again
+		r.again = r.again || p.retransmission
 	}
 	return r
 }

@@ -107,7 +107,7 @@ type piece struct {
 }
 
 // recut writes the connections that were not rejected to a new pcap file. The bytes and their sequence numbers are the
-// same, but each start-up frame and each FPDU is in a segment of its own. FPDUs that are blind are left out.
+// same, but each start-up frame and each FPDU is in a segment of its own. FPDUs that tshark cannot read are left out.
 func recut(list []*session, file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *session) pieces() (list []piece) {
 		}
 		add(0, d.start)
 		for _, f := range d.fpdus {
-			if !blind(d, f) {
+			if !unreadableByTshark(d, f) {
 				add(d.start+f.off, f.n)
 			}
 		}
@@ -165,8 +165,8 @@ func (s *session) pieces() (list []piece) {
 	return list
 }
 
-// again reports whether bytes of a stream were captured more than once.
-func (s *session) again() bool {
+// hasRetransmission reports whether bytes of a stream were captured more than once.
+func (s *session) hasRetransmission() bool {
 	for _, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
 		n := 0
 		for _, p := range h.Segments {
@@ -233,7 +233,7 @@ func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payl
 
 func ipOf(a netip.AddrPort) net.IP { return a.Addr().AsSlice() }
 
-// blind reports whether tshark 4.0 cannot read an FPDU even if it is alone in a segment: that is so if it ends where a
-// marker is due. tshark counts that marker, which belongs to the next FPDU, as part of this one. From then on it finds
-// no FPDU.
-func blind(h *half, f fpdu) bool { return h.markers && (f.off+f.n)%markerEvery == 0 }
+// unreadableByTshark reports whether tshark 4.0 cannot read an FPDU even if it is alone in a segment: that is so if it
+// ends where a marker is due. tshark counts that marker, which belongs to the next FPDU, as part of this one. From then
+// on it finds no FPDU.
+func unreadableByTshark(h *half, f fpdu) bool { return h.markers && (f.off+f.n)%markerEvery == 0 }

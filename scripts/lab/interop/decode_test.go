@@ -60,12 +60,12 @@ func TestWalk(t *testing.T) {
 	zero := strings.Repeat("00", 24)
 	first := unhex(t, "00000000 002a4143 00000000 00000000 00000001 00000000"+zero+"52239983")
 	second := unhex(t, "002a4143 00000000 00000000 00000002 00000000 00000014"+zero+"84925898")
-	f, err := one(first, 0, true, true)
+	f, err := readFPDU(first, 0, true, true)
 	if err != nil || f.n != 52 || f.opcode != 3 || len(f.ulpdu) != 42 {
 		t.Errorf("the first: %+v, %v", f, err)
 	}
 	at := append(make([]byte, 0x1ec), second...)
-	if f, err := one(at, 0x1ec, true, true); err != nil || f.n != 52 || len(f.ulpdu) != 42 {
+	if f, err := readFPDU(at, 0x1ec, true, true); err != nil || f.n != 52 || len(f.ulpdu) != 42 {
 		t.Errorf("the second: %+v, %v", f, err)
 	}
 	for _, tc := range []struct {

@@ -38,7 +38,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // walk splits the stream b into its FPDUs. It checks markers if the stream has them, and CRCs if crc.
 func walk(b []byte, markers, crc bool) (list []fpdu, err error) {
 	for at := 0; at < len(b); {
-		f, err := one(b, at, markers, crc)
+		f, err := readFPDU(b, at, markers, crc)
 		if err != nil {
 			return list, fmt.Errorf("FPDU %d at byte %d: %w", len(list), at, err)
 		}
@@ -48,7 +48,7 @@ func walk(b []byte, markers, crc bool) (list []fpdu, err error) {
 	return list, nil
 }
 
-func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
+func readFPDU(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 	f.off = at
 	begin, end := -1, at       // offset of the length field, -1 until it is known; offset after the last byte taken
 	var plain []byte           // the bytes taken, without markers

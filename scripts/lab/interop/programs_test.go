@@ -144,7 +144,7 @@ func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err er
 		here, there = there, here
 		listening = func() error { return h.listens(port) }
 		if x.twice {
-			undo, err := patient(b.vm)
+			undo, err := dropResets(b.vm)
 			if err != nil {
 				return err
 			}
@@ -170,10 +170,10 @@ func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err er
 	return printed("server", s, x.wantServer)
 }
 
-// patient drops the RSTs that the machine receives, so that its TCP retries a refused connect after a second. The
+// dropResets drops the RSTs that the machine receives, so that its TCP retries a refused connect after a second. The
 // client of perftest connects a second time right after the last message of its server. The server listens again only
 // when that message is acknowledged, 40 ms later. siw gives up if it gets a RST; xwarp run retries for a second.
-func patient(m *vm.VM) (undo func() error, err error) {
+func dropResets(m *vm.VM) (undo func() error, err error) {
 	run := func(command string) error {
 		out, code, err := m.Run(command, time.Minute)
 		if err == nil && code != 0 {

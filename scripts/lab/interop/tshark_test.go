@@ -103,8 +103,8 @@ func (d *decoded) read(r io.Reader) error {
 // After the first such fault it finds no more FPDUs and shows the rest as "TCP segment of a reassembled PDU". It also
 // finds no FPDU of a connection that has the same addresses and ports as an earlier, rejected one. And it counts a
 // segment twice that TCP retransmitted. In all these cases judge gives tshark the file that recut writes to scratch:
-// the same bytes at the same sequence numbers, with one FPDU in each segment. That file lacks the FPDUs that are blind,
-// 1 of 128, which only this package's reader checks.
+// the same bytes at the same sequence numbers, with one FPDU in each segment. That file lacks FPDUs that are
+// unreadableByTshark, 1 of 128, which only this package's reader checks.
 func judge(file, scratch string, want ...string) error {
 	list, err := readCapture(file)
 	if err != nil {
@@ -123,10 +123,10 @@ func judge(file, scratch string, want ...string) error {
 				file)
 		}
 		for i := range s.half {
-			cut = cut || s.half[i].markers && !s.rejected() || s.again()
+			cut = cut || s.half[i].markers && !s.rejected() || s.hasRetransmission()
 			for _, f := range s.half[i].fpdus {
 				all++
-				if blind(&s.half[i], f) {
+				if unreadableByTshark(&s.half[i], f) {
 					left++
 					continue
 				}

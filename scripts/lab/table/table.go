@@ -15,7 +15,7 @@ import (
 // Errors that wrap one of these are not failures of xwarp.
 var (
 	ErrNotOffered = errors.New("not offered") // the machine lacks the tested feature
-	ErrElsewhere  = errors.New("no")          // a bug outside xwarp is the cause
+	ErrForeignBug = errors.New("no")          // a bug outside xwarp is the cause
 )
 
 // Cell is the result of one trial.
@@ -29,7 +29,7 @@ func CellOf(text string, err error) Cell {
 	switch {
 	case err == nil:
 		return Cell{Text: strings.TrimSpace("ok " + strings.TrimSpace(text))}
-	case errors.Is(err, ErrNotOffered), errors.Is(err, ErrElsewhere):
+	case errors.Is(err, ErrNotOffered), errors.Is(err, ErrForeignBug):
 		return Cell{Text: oneLine(err)}
 	}
 	return Cell{Text: "FAILED: " + oneLine(err), Failed: true}

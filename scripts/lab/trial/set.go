@@ -48,7 +48,7 @@ type Column[M machine] struct {
 	Version func() (string, error)
 	// Boot boots a machine that has the programs in the directory dir.
 	Boot func(ctx context.Context, dir string, log io.Writer) (M, error)
-	// Judge returns the error of a trial. It wraps ErrNotOffered or ErrElsewhere of package table around err if xwarp
+	// Judge returns the error of a trial. It wraps ErrNotOffered or ErrForeignBug of package table around err if xwarp
 	// is not to blame.
 	Judge func(row string, err error) error
 }
