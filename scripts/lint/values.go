@@ -14,7 +14,7 @@ func checkValues(p pkg) (faults []string, err error) {
 		return nil, nil
 	}
 	return inspect(p, func(n ast.Node) string {
-		if why := process(n); why != "" {
+		if why := concurrencyConstruct(n); why != "" {
 			return why + " in a protocol package"
 		}
 		return ""
@@ -45,8 +45,8 @@ func inspect(p pkg, judge func(n ast.Node) string) (faults []string, err error) 
 	return faults, nil
 }
 
-// process returns the name of the concurrency construct that n is, "" if n is none.
-func process(n ast.Node) string {
+// concurrencyConstruct returns the name of the concurrency construct that n is, "" if n is none.
+func concurrencyConstruct(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:
 		return "go statement"

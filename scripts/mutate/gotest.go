@@ -39,15 +39,15 @@ var users = map[string][]string{
 	"ddp": {"./engine/iwarp", "./engine/testkit/sim"},
 }
 
-// firstFailure takes the output of go test and calls end when a package has failed.
-type firstFailure struct {
+// stopAtFailure takes the output of go test and calls end when a package has failed.
+type stopAtFailure struct {
 	out bytes.Buffer
 	end func()
 }
 
 var failure = regexp.MustCompile(`(?m)^FAIL\s`)
 
-func (f *firstFailure) Write(b []byte) (int, error) {
+func (f *stopAtFailure) Write(b []byte) (int, error) {
 	f.out.Write(b)
 	if failure.Match(f.out.Bytes()) {
 		f.end()
@@ -74,7 +74,7 @@ func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (resu
 	cmd.Env = append(os.Environ(), "TMPDIR="+r.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	f := &firstFailure{end: cancel}
+	f := &stopAtFailure{end: cancel}
 	cmd.Stdout, cmd.Stderr = f, f
 	if cmd.Run() == nil {
 		return passed, ""

@@ -24,15 +24,16 @@ var chosen = map[string]struct{ file, id string }{
 	"github.com/golang/freetype": {"licenses/ftl.txt", "FTL"}, // the alternative is GPL-2.0
 }
 
-// legal matches the names of files that must be distributed with a binary. grant matches those of them that must
-// contain a known licence.
+// legalFile matches the names of files that must be distributed with a binary. licenceFile matches those of them that
+// must contain a known licence.
 var (
-	legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)([.-].*)?$`)
-	grant = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([.-].*)?$`)
+	legalFile   = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)([.-].*)?$`)
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([.-].*)?$`)
 )
 
-// covered is the percentage of a licence file that must be the text of a known licence. The rest is names and years.
-const covered = 75
+// minLicencePercent is the percentage of a licence file that must be the text of a known licence. The rest is names and
+// years.
+const minLicencePercent = 75
 
 // read sets licences and texts from the files in the module's top directory. It fails if there is no licence, or one
 // that is not allowed.
@@ -47,7 +48,7 @@ func (m *module) read() error {
 		return fmt.Errorf("%s@%s: %w", m.Path, m.Version, err)
 	}
 	for _, f := range list {
-		if f.IsDir() || filepath.Ext(f.Name()) == ".go" || !legal.MatchString(f.Name()) {
+		if f.IsDir() || filepath.Ext(f.Name()) == ".go" || !legalFile.MatchString(f.Name()) {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(m.Dir, f.Name()))
@@ -55,7 +56,7 @@ func (m *module) read() error {
 			return err
 		}
 		m.texts = append(m.texts, text{f.Name(), string(b)})
-		if !grant.MatchString(f.Name()) {
+		if !licenceFile.MatchString(f.Name()) {
 			continue
 		}
 		ids, err := identify(b)
@@ -75,7 +76,7 @@ func (m *module) read() error {
 // identify returns the licences in a text. It fails if one is not allowed or if too much of the text is unknown.
 func identify(b []byte) (ids []string, err error) {
 	c := licensecheck.Scan(b)
-	if c.Percent < covered {
+	if c.Percent < minLicencePercent {
 		return nil, fmt.Errorf("only %.0f %% of it is a known licence: read it, then decide",
 			c.Percent)
 	}
