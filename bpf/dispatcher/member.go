@@ -65,7 +65,7 @@ func Join(ifindex int, name string, load Loader) (*Membership, error) {
 			if err != nil {
 				return nil, err
 			}
-			if err = m.start(p); err != nil {
+			if err = m.startCleaner(p); err != nil {
 				p.Close()
 				return nil, err
 			}
@@ -190,8 +190,8 @@ func isOwned(id uint32) bool {
 	return false
 }
 
-// start marks the program as owned, by its lifePath, and starts the second process.
-func (m *Membership) start(p *ebpf.Program) error {
+// startCleaner marks the program as owned, by its lifePath, and starts the second process.
+func (m *Membership) startCleaner(p *ebpf.Program) error {
 	info, err := p.Info()
 	if err != nil {
 		return err

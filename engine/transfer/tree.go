@@ -60,7 +60,7 @@ func OpenTree(cfg TreeConfig) (*Tree, error) {
 		return t, nil
 	}
 	t.counted = time.Now()
-	if t.used, t.files, err = t.survey(); err != nil {
+	if t.used, t.files, err = t.countAndSweep(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", cfg.Path, err), root.Close())
 	}
 	return t, nil
@@ -79,8 +79,8 @@ func (t *Tree) Used() (byteCount, files int64) {
 	return t.used, t.files
 }
 
-// survey counts the files of the directory, and removes stale ones.
-func (t *Tree) survey() (used, files int64, err error) {
+// countAndSweep counts the files of the directory, and removes stale ones.
+func (t *Tree) countAndSweep() (used, files int64, err error) {
 	removed, r := 0, t.root
 	old := time.Now().Add(-partialAge)
 	err = fs.WalkDir(r.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -125,7 +125,7 @@ func (t *Tree) recount(byteCount int64) {
 	if !due {
 		return
 	}
-	used, files, err := t.survey()
+	used, files, err := t.countAndSweep()
 	if err != nil {
 		t.cfg.Log.Warn("cannot count the files of a full directory", "path", t.cfg.Path,
 			"error", err)

@@ -56,8 +56,8 @@ func makeShift() (t [2*maxWords + 1]uint64) {
 
 var zeros [8]byte
 
-// words returns the number of words in each lane for n bytes, 0 if lanes are not worthwhile.
-func words(n int) int {
+// laneWords returns the number of words in each lane for n bytes, 0 if lanes are not worthwhile.
+func laneWords(n int) int {
 	if n < minLanes {
 		return 0
 	}
@@ -75,7 +75,7 @@ func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 		b = b[maxLaneBytes:]
 	}
 	if len(b) > 0 {
-		crc, sum = sumLanes(&b[0], len(b), words(len(b)), &shift[0], crc, sum)
+		crc, sum = sumLanes(&b[0], len(b), laneWords(len(b)), &shift[0], crc, sum)
 	}
 	return ^crc, sum
 }
@@ -91,7 +91,7 @@ func crcFast(crc uint32, b []byte) uint32 {
 		b = b[maxLaneBytes:]
 	}
 	if len(b) > 0 {
-		crc = crcLanes(&b[0], len(b), words(len(b)), &shift[0], crc)
+		crc = crcLanes(&b[0], len(b), laneWords(len(b)), &shift[0], crc)
 	}
 	return ^crc
 }
@@ -108,7 +108,7 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 		dst, src = dst[maxLaneBytes:], src[maxLaneBytes:]
 	}
 	if len(src) > 0 {
-		crc, sum = copyLanes(&dst[0], &src[0], len(src), words(len(src)), ahead, &shift[0], crc,
+		crc, sum = copyLanes(&dst[0], &src[0], len(src), laneWords(len(src)), ahead, &shift[0], crc,
 			sum)
 	}
 	return ^crc, sum

@@ -329,7 +329,7 @@ func (r *Resolver) resolve(d *destination) {
 	if rt.Local {
 		err = fmt.Errorf("%v is an address of this host and has no next hop", d.addr)
 	}
-	if err == nil && r.join(d, rt.NextHop) && !r.tellRecent(d.addr, rt.NextHop) {
+	if err == nil && r.join(d, rt.NextHop) && !r.answerFromKnown(d.addr, rt.NextHop) {
 		var n *netlink.Neigh
 		if n, err = r.neighbour(rt.NextHop); n != nil && usable(n) {
 			r.notify(Hop{Dst: d.addr, MAC: [6]byte(n.HardwareAddr)})
@@ -344,9 +344,9 @@ func (r *Resolver) resolve(d *destination) {
 	}
 }
 
-// tellRecent reports the known MAC address of hop for dst, if the kernel was asked to resolve and confirm hop less than
-// HopAge ago. Otherwise it returns false.
-func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
+// answerFromKnown reports the known MAC address of hop for dst, if the kernel was asked to resolve and confirm hop less
+// than HopAge ago. Otherwise it returns false.
+func (r *Resolver) answerFromKnown(dst, hop netip.Addr) bool {
 	r.mu.Lock()
 	h := r.hops[hop]
 	if h == nil || !h.known || time.Since(h.asked) > HopAge {
@@ -360,7 +360,7 @@ func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 }
 
 // note stores the kernel's entry of hop, or nil if there is none. asked means that the kernel was just asked to confirm
-// the entry, or that the entry is permanent: then tellRecent may use it for HopAge.
+// the entry, or that the entry is permanent: then answerFromKnown may use it for HopAge.
 func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
