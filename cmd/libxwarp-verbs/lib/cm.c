@@ -129,9 +129,9 @@ static struct event *extract(struct id *id)
 	return list;
 }
 
-/* longest replaces the device structure of librdmacm. rsockets read only the work queue length from it; every int
+/* fake_device replaces the device structure of librdmacm. rsockets read only the work queue length from it; every int
  * has that value, so that its offset, which depends on the version, does not matter. */
-static const int longest[64] = {[0 ... 63] = XW_MAX_DEPTH};
+static const int fake_device[64] = {[0 ... 63] = XW_MAX_DEPTH};
 
 struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps)
 {
@@ -144,7 +144,7 @@ struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdm
 	id->cm.ps = ps;
 	id->cm.qp_type = IBV_QPT_RC;
 	id->reserved = -1;
-	id->peek.device = longest;
+	id->peek.device = fake_device;
 	LINK(ids, id);
 	return id;
 }

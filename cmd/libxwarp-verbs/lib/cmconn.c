@@ -110,10 +110,10 @@ static void answered(struct call *c)
 	xw_resume_listeners();
 }
 
-/* operate prepares a queue pair for connect or accept. It returns the handle, or 0 if there is no such queue pair or
+/* prepare_qp prepares a queue pair for connect or accept. It returns the handle, or 0 if there is no such queue pair or
  * it is in ERR. It moves the queue pair to RTS, unless own is set: then the program does that itself (see
  * moves_own). */
-static uint32_t operate(struct session *s, uint32_t qp_num, bool own)
+static uint32_t prepare_qp(struct session *s, uint32_t qp_num, bool own)
 {
 	struct qp *q;
 
@@ -141,7 +141,7 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 		return xw_fail(EINVAL);
 	uint32_t qp_num = id->cm.qp ? id->cm.qp->qp_num : p->qp_num;
 	GUARD(&xw_cm_lock);
-	if (id->state != from || !id->cm.verbs || !(*qp = operate(xw_session(id->cm.verbs), qp_num, moves_own(id))))
+	if (id->state != from || !id->cm.verbs || !(*qp = prepare_qp(xw_session(id->cm.verbs), qp_num, moves_own(id))))
 		return xw_fail(EINVAL);
 	id->state = CM_CONNECTING;
 	id->qp = *qp;

@@ -14,18 +14,18 @@
 #define SLEEP 200000  /* maximum ns of a sleep: the program may wait for something else as well */
 #define PAUSE 100000  /* a longer time in ns between two polls means that the thread also does something else */
 
-/* vain counts consecutive empty polls of one queue by this thread. A high count means that the thread waits for this
- * queue only. */
+/* empty_polls counts consecutive empty polls of one queue by this thread. A high count means that the thread waits for
+ * this queue only. */
 static _Thread_local struct {
 	const struct cq *of;
 	unsigned n;
 	int64_t end; /* time of the last empty poll */
-} vain;
+} empty_polls;
 
-void xw_polls_anew(void)
+void xw_reset_empty_polls(void)
 {
-	vain.of = NULL;
-	vain.n = 0;
+	empty_polls.of = NULL;
+	empty_polls.n = 0;
 }
 
 static int64_t read_clock(clockid_t clock)
@@ -52,13 +52,13 @@ int xw_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values)
 /* polls_empty counts an empty poll of cq and reports whether the thread should sleep. */
 static bool polls_empty(const struct cq *cq)
 {
-	if (vain.of != cq) {
-		vain.of = cq;
-		vain.n = 0;
+	if (empty_polls.of != cq) {
+		empty_polls.of = cq;
+		empty_polls.n = 0;
 	}
-	if (++vain.n > SPINS && now() - vain.end > PAUSE)
-		vain.n = 0;
-	return vain.n > SPINS + YIELDS;
+	if (++empty_polls.n > SPINS && now() - empty_polls.end > PAUSE)
+		empty_polls.n = 0;
+	return empty_polls.n > SPINS + YIELDS;
 }
 
 /* few_processors reports whether the process can use fewer than MANY CPUs. */
@@ -290,7 +290,7 @@ static void unlock_poll(struct cq *cq, bool found)
 	_Atomic uint32_t *waits = NULL;
 
 	if (found)
-		xw_polls_anew();
+		xw_reset_empty_polls();
 	else if (few_processors() && polls_empty(cq)) {
 		waits = xw_word(cq->ring.mem, XW_RING_WAITS);
 		atomic_store(waits, 1);
@@ -307,8 +307,8 @@ static void unlock_poll(struct cq *cq, bool found)
 		errno = before;
 	} else if (yields)
 		sched_yield();
-	if (vain.n >= SPINS)
-		vain.end = now();
+	if (empty_polls.n >= SPINS)
+		empty_polls.end = now();
 }
 
 int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
@@ -462,7 +462,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		unlock_poll(cq, error != ENOENT);
 	else {
 		cq->idle = 0;
-		xw_polls_anew();
+		xw_reset_empty_polls();
 	}
 	return error;
 }

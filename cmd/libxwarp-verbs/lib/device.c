@@ -196,17 +196,17 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
 	const struct link *l = link_of(context->device);
-	const struct most *most = &xw_session(context)->most;
+	const struct user_limits *limits = &xw_session(context)->limits;
 
 	*a = (struct ibv_device_attr){
-		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = most->memory, .page_size_cap = 4096,
-		.vendor_id = VENDOR, .hw_ver = 1, .max_qp = most->qps, .max_qp_wr = most->work_requests,
+		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = limits->memory, .page_size_cap = 4096,
+		.vendor_id = VENDOR, .hw_ver = 1, .max_qp = limits->qps, .max_qp_wr = limits->work_requests,
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-		.max_mw = most->mrs, .max_sge = XW_MAX_SGE, .max_sge_rd = XW_MAX_SGE, .max_cq = most->cqs,
-		.max_cqe = most->completions, .max_mr = most->mrs, .max_pd = most->pds, .max_qp_rd_atom = XW_READS,
+		.max_mw = limits->mrs, .max_sge = XW_MAX_SGE, .max_sge_rd = XW_MAX_SGE, .max_cq = limits->cqs,
+		.max_cqe = limits->completions, .max_mr = limits->mrs, .max_pd = limits->pds, .max_qp_rd_atom = XW_READS,
 		.max_res_rd_atom = XW_READS * 1024, .max_qp_init_rd_atom = XW_READS, .atomic_cap = IBV_ATOMIC_HCA,
-		.max_srq = most->srqs, .max_srq_wr = most->work_requests, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,
-		.max_ah = xw_roce() ? most->qps : 0, .max_pkeys = xw_roce(),
+		.max_srq = limits->srqs, .max_srq_wr = limits->work_requests, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,
+		.max_ah = xw_roce() ? limits->qps : 0, .max_pkeys = xw_roce(),
 	};
 	snprintf(a->fw_ver, sizeof a->fw_ver, "%llu", XW_VERSION);
 	return 0;

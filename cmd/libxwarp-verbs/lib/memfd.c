@@ -35,9 +35,9 @@ struct wanted {
 	ino_t inode;
 };
 
-/* is reports whether a descriptor refers to the wanted file and the file supports seals, as memfds and files on
- * tmpfs and hugetlbfs do. It checks seals first: any other query about a FUSE file would wait for its server. */
-static bool is(int fd, const struct wanted *w)
+/* is_wanted_file reports whether a descriptor refers to the wanted file and the file supports seals, as memfds and
+ * files on tmpfs and hugetlbfs do. It checks seals first: any other query about a FUSE file would wait for its server. */
+static bool is_wanted_file(int fd, const struct wanted *w)
 {
 	struct stat st;
 
@@ -58,9 +58,9 @@ static bool can_map(int fd)
 /* duplicate duplicates a descriptor of the wanted file. It returns -1 if fd is of another one. */
 static int duplicate(int fd, const struct wanted *w)
 {
-	if (!is(fd, w) || !can_map(fd) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+	if (!is_wanted_file(fd, w) || !can_map(fd) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
 		return -1;
-	if (is(fd, w) && can_map(fd)) /* otherwise the program closed it and opened another one */
+	if (is_wanted_file(fd, w) && can_map(fd)) /* otherwise the program closed it and opened another one */
 		return fd;
 	close(fd);
 	return -1;
@@ -78,7 +78,7 @@ static int reopen(const char *path, const struct wanted *w)
 	snprintf(again, sizeof again, "/proc/self/fd/%d", name);
 	if (name >= 0 && fstat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_dev == w->device && st.st_ino == w->inode)
 		fd = open(again, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && !(is(fd, w) && can_map(fd))) {
+	if (fd >= 0 && !(is_wanted_file(fd, w) && can_map(fd))) {
 		close(fd);
 		fd = -1;
 	}
@@ -99,8 +99,8 @@ int xw_find_file(dev_t device, ino_t inode, const char *path)
 	return found >= 0 ? found : reopen(path, &w);
 }
 
-/* above returns the start of the upper half of the descriptor range. */
-static int above(void)
+/* upper_half returns the start of the upper half of the descriptor range. */
+static int upper_half(void)
 {
 	struct rlimit files;
 
@@ -122,7 +122,7 @@ static int create(size_t *n, int flags, struct stat *st)
 		*n = (*n + page - 1) / page * page;
 		if (*n <= size.rlim_cur && /* otherwise ftruncate raises SIGXFSZ */
 		    ftruncate(fd, (off_t)*n) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-			kept = fcntl(fd, F_DUPFD_CLOEXEC, above());
+			kept = fcntl(fd, F_DUPFD_CLOEXEC, upper_half());
 	}
 	close(fd);
 	return kept;
@@ -136,7 +136,7 @@ static void release(struct kept *k, uintptr_t start)
 		return;
 	struct wanted w = {k->device, k->inode};
 	bool there = xw_mapped(w.device, w.inode);
-	if (!there && is(k->fd, &w)) /* else the program closed it */
+	if (!there && is_wanted_file(k->fd, &w)) /* else the program closed it */
 		close(k->fd);
 	k->start = there ? start : FREE;
 }

@@ -88,7 +88,7 @@ static void unback(struct backing *b)
  * allocated. */
 static int fits(struct ibv_pd *pd, size_t length)
 {
-	uint64_t most = xw_session(pd->context)->most.memory;
+	uint64_t most = xw_session(pd->context)->limits.memory;
 
 	if (length <= most)
 		return 0;

@@ -185,7 +185,7 @@ unsigned xw_rights(int access); /* as encoded by the daemon */
 #define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int xw_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values);
-void xw_polls_anew(void); /* resets the count of empty polls: the thread does more than poll one queue */
+void xw_reset_empty_polls(void); /* resets the count of empty polls: the thread does more than poll one queue */
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
 void xw_cq_add(struct cq *cq, struct qp *q);

@@ -25,7 +25,7 @@ static void publish(struct session *s, uint32_t bell, struct ring *r, uint32_t n
 	r->own += n;
 	atomic_store(xw_word(r->mem, XW_RING_TAIL), r->own);
 	ring_bell(s, bell);
-	xw_polls_anew();
+	xw_reset_empty_polls();
 }
 
 /* wake wakes threads that wait for completions if the daemon is gone: then the library itself completes requests. */

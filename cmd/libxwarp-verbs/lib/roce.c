@@ -102,7 +102,7 @@ static const struct transition transitions[IBV_QPS_ERR + 1][IBV_QPS_ERR + 1] = {
 	[IBV_QPS_ERR] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}},
 };
 
-static bool may(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+static bool transition_allowed(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
 	const struct transition *t;
 
@@ -112,8 +112,8 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return t->allowed && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE));
 }
 
-/* right reports whether the values of the attributes are valid, by the checks of soft-RoCE. */
-static bool right(const struct ibv_qp_attr *a, int mask)
+/* attributes_valid reports whether the values of the attributes are valid, by the checks of soft-RoCE. */
+static bool attributes_valid(const struct ibv_qp_attr *a, int mask)
 {
 	return !(mask & IBV_QP_PORT && a->port_num != 1) && !(mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) &&
 	       !(mask & IBV_QP_AV && (!a->ah_attr.is_global || a->ah_attr.port_num != 1)) &&
@@ -212,5 +212,5 @@ bool xw_may_roce(enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_
 
 	if (mask & IBV_QP_AV && !a->ah_attr.is_global && xw_first_time(no_gid))
 		xw_warn("%s", no_gid);
-	return may(from, to, mask) && right(a, mask);
+	return transition_allowed(from, to, mask) && attributes_valid(a, mask);
 }

@@ -105,23 +105,23 @@ static void plain(char *to, size_t room, const char *from)
 	*to = 0;
 }
 
-/* at_most returns a limit of the user, up to what the library supports, or absent if the daemon reports none. */
-static uint64_t at_most(struct json limits, const char *key, uint64_t absent, uint64_t usable)
+/* limit_or returns a limit of the user, up to what the library supports, or absent if the daemon reports none. */
+static uint64_t limit_or(struct json limits, const char *key, uint64_t absent, uint64_t usable)
 {
 	uint64_t n;
 
 	return !json_number(json_get(limits, key), &n) ? absent : n < usable ? n : usable;
 }
 
-static struct most parse_most(struct json l)
+static struct user_limits parse_limits(struct json l)
 {
-	return (struct most){
-		.memory = at_most(l, "memory", XW_MAX_REGION, XW_MAX_REGION) & ~(uint64_t)(sysconf(_SC_PAGESIZE) - 1),
-		.pds = (int)at_most(l, "pds", 256, INT_MAX), .mrs = (int)at_most(l, "mrs", 4096, INT_MAX),
-		.cqs = (int)at_most(l, "cqs", 1024, INT_MAX), .srqs = (int)at_most(l, "srqs", 256, INT_MAX),
-		.qps = (int)at_most(l, "qps", 1024, XW_MAX_QPS),
-		.completions = (int)at_most(l, "completions", XW_MAX_CQ_DEPTH, XW_MAX_CQ_DEPTH),
-		.work_requests = (int)at_most(l, "work_requests", XW_MAX_DEPTH, XW_MAX_DEPTH),
+	return (struct user_limits){
+		.memory = limit_or(l, "memory", XW_MAX_REGION, XW_MAX_REGION) & ~(uint64_t)(sysconf(_SC_PAGESIZE) - 1),
+		.pds = (int)limit_or(l, "pds", 256, INT_MAX), .mrs = (int)limit_or(l, "mrs", 4096, INT_MAX),
+		.cqs = (int)limit_or(l, "cqs", 1024, INT_MAX), .srqs = (int)limit_or(l, "srqs", 256, INT_MAX),
+		.qps = (int)limit_or(l, "qps", 1024, XW_MAX_QPS),
+		.completions = (int)limit_or(l, "completions", XW_MAX_CQ_DEPTH, XW_MAX_CQ_DEPTH),
+		.work_requests = (int)limit_or(l, "work_requests", XW_MAX_DEPTH, XW_MAX_DEPTH),
 	};
 }
 
@@ -143,7 +143,7 @@ static int hello(struct session *s, const char *device)
 		return EPROTO;
 	s->ring = xw_take_file(&c, 1);
 	parse_link(json_get(c.result, "device"), &s->link);
-	s->most = parse_most(json_get(c.result, "limits"));
+	s->limits = parse_limits(json_get(c.result, "limits"));
 	list = json_get(c.result, "devices");
 	while (json_next(list, &item)) {
 		struct link *l = realloc(s->links, sizeof *l * (size_t)(s->n_links + 1));

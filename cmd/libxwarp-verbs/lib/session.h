@@ -34,7 +34,7 @@ struct link { /* a device of the daemon */
 };
 
 /* Limits of the user, as reported by ibv_query_device. */
-struct most {
+struct user_limits {
 	uint64_t memory; /* bytes of all regions */
 	int pds, mrs, cqs, completions, srqs, qps, work_requests;
 };
@@ -66,7 +66,7 @@ struct session {
 	struct link link;
 	struct link *links; /* all devices of the daemon */
 	int n_links;
-	struct most most;
+	struct user_limits limits;
 };
 
 /* xw_session_quiet turns off the messages of this thread about a daemon that cannot be reached. */

@@ -23,9 +23,9 @@
 #define SYSFS "/sys/class/infiniband"
 #define DEV "/dev/infiniband/xwarp_"
 
-/* leads reports whether a path must be redirected, and stores the new path in to. It uses no lock and no heap,
+/* redirect reports whether a path must be redirected, and stores the new path in to. It uses no lock and no heap,
  * because allocators open files. */
-__attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
+__attribute__((noinline)) static bool redirect(const char *path, char to[PATH_MAX])
 {
 	const char *rest = path ? path + strlen(SYSFS) : NULL, *socket;
 
@@ -39,58 +39,58 @@ __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 	return n < PATH_MAX;
 }
 
-/* LED defines a function that redirects its argument path. */
-#define LED(type, failure, name, params, args)                               \
+/* REDIRECT defines a function that redirects its argument path. */
+#define REDIRECT(type, failure, name, params, args)                          \
 	FIND(type, name, params)                                             \
 	EXPORT type name params;                                             \
 	EXPORT type name params                                              \
 	{                                                                    \
 		char to[PATH_MAX];                                           \
 		NEXT(type, failure, name, params);                           \
-		if (leads(path, to))                                         \
+		if (redirect(path, to))                                         \
 			path = to;                                           \
 		return next args;                                            \
 	}
 
-LED(FILE *, NULL, fopen, (const char *path, const char *mode), (path, mode))
-LED(FILE *, NULL, fopen64, (const char *path, const char *mode), (path, mode))
-LED(DIR *, NULL, opendir, (const char *path), (path))
-LED(int, -1, chdir, (const char *path), (path))
-LED(int, -1, access, (const char *path, int mode), (path, mode))
-LED(int, -1, eaccess, (const char *path, int mode), (path, mode))
-LED(int, -1, euidaccess, (const char *path, int mode), (path, mode))
-LED(int, -1, faccessat, (int at, const char *path, int mode, int flags), (at, path, mode, flags))
-LED(int, -1, stat, (const char *path, struct stat *st), (path, st))
-LED(int, -1, stat64, (const char *path, struct stat64 *st), (path, st))
-LED(int, -1, lstat, (const char *path, struct stat *st), (path, st))
-LED(int, -1, lstat64, (const char *path, struct stat64 *st), (path, st))
-LED(int, -1, fstatat, (int at, const char *path, struct stat *st, int flags), (at, path, st, flags))
-LED(int, -1, fstatat64, (int at, const char *path, struct stat64 *st, int flags), (at, path, st, flags))
-LED(int, -1, statx, (int at, const char *path, int flags, unsigned mask, struct statx *st), (at, path, flags, mask, st))
+REDIRECT(FILE *, NULL, fopen, (const char *path, const char *mode), (path, mode))
+REDIRECT(FILE *, NULL, fopen64, (const char *path, const char *mode), (path, mode))
+REDIRECT(DIR *, NULL, opendir, (const char *path), (path))
+REDIRECT(int, -1, chdir, (const char *path), (path))
+REDIRECT(int, -1, access, (const char *path, int mode), (path, mode))
+REDIRECT(int, -1, eaccess, (const char *path, int mode), (path, mode))
+REDIRECT(int, -1, euidaccess, (const char *path, int mode), (path, mode))
+REDIRECT(int, -1, faccessat, (int at, const char *path, int mode, int flags), (at, path, mode, flags))
+REDIRECT(int, -1, stat, (const char *path, struct stat *st), (path, st))
+REDIRECT(int, -1, stat64, (const char *path, struct stat64 *st), (path, st))
+REDIRECT(int, -1, lstat, (const char *path, struct stat *st), (path, st))
+REDIRECT(int, -1, lstat64, (const char *path, struct stat64 *st), (path, st))
+REDIRECT(int, -1, fstatat, (int at, const char *path, struct stat *st, int flags), (at, path, st, flags))
+REDIRECT(int, -1, fstatat64, (int at, const char *path, struct stat64 *st, int flags), (at, path, st, flags))
+REDIRECT(int, -1, statx, (int at, const char *path, int flags, unsigned mask, struct statx *st), (at, path, flags, mask, st))
 /* For programs built with a glibc before 2.33. */
-LED(int, -1, __xstat, (int version, const char *path, struct stat *st), (version, path, st))
-LED(int, -1, __xstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
-LED(int, -1, __lxstat, (int version, const char *path, struct stat *st), (version, path, st))
-LED(int, -1, __lxstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
-LED(int, -1, __open_2, (const char *path, int flags), (path, flags))
-LED(int, -1, __open64_2, (const char *path, int flags), (path, flags))
-LED(int, -1, __openat_2, (int at, const char *path, int flags), (at, path, flags))
-LED(int, -1, __openat64_2, (int at, const char *path, int flags), (at, path, flags))
-LED(ssize_t, -1, readlink, (const char *path, char *link, size_t room), (path, link, room))
-LED(ssize_t, -1, readlinkat, (int at, const char *path, char *link, size_t room), (at, path, link, room))
-LED(ssize_t, -1, getxattr, (const char *path, const char *name, void *value, size_t room), (path, name, value, room))
-LED(ssize_t, -1, lgetxattr, (const char *path, const char *name, void *value, size_t room), (path, name, value, room))
-LED(char *, NULL, realpath, (const char *path, char *resolved), (path, resolved))
-LED(char *, NULL, __realpath_chk, (const char *path, char *resolved, size_t room), (path, resolved, room))
+REDIRECT(int, -1, __xstat, (int version, const char *path, struct stat *st), (version, path, st))
+REDIRECT(int, -1, __xstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
+REDIRECT(int, -1, __lxstat, (int version, const char *path, struct stat *st), (version, path, st))
+REDIRECT(int, -1, __lxstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
+REDIRECT(int, -1, __open_2, (const char *path, int flags), (path, flags))
+REDIRECT(int, -1, __open64_2, (const char *path, int flags), (path, flags))
+REDIRECT(int, -1, __openat_2, (int at, const char *path, int flags), (at, path, flags))
+REDIRECT(int, -1, __openat64_2, (int at, const char *path, int flags), (at, path, flags))
+REDIRECT(ssize_t, -1, readlink, (const char *path, char *link, size_t room), (path, link, room))
+REDIRECT(ssize_t, -1, readlinkat, (int at, const char *path, char *link, size_t room), (at, path, link, room))
+REDIRECT(ssize_t, -1, getxattr, (const char *path, const char *name, void *value, size_t room), (path, name, value, room))
+REDIRECT(ssize_t, -1, lgetxattr, (const char *path, const char *name, void *value, size_t room), (path, name, value, room))
+REDIRECT(char *, NULL, realpath, (const char *path, char *resolved), (path, resolved))
+REDIRECT(char *, NULL, __realpath_chk, (const char *path, char *resolved, size_t room), (path, resolved, room))
 
 typedef int filter(const struct dirent *);
 typedef int order(const struct dirent **, const struct dirent **);
 typedef int filter64(const struct dirent64 *);
 typedef int order64(const struct dirent64 **, const struct dirent64 **);
-LED(int, -1, scandir, (const char *path, struct dirent ***list, filter *f, order *o), (path, list, f, o))
-LED(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f, order64 *o), (path, list, f, o))
+REDIRECT(int, -1, scandir, (const char *path, struct dirent ***list, filter *f, order *o), (path, list, f, o))
+REDIRECT(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f, order64 *o), (path, list, f, o))
 
-/* OPEN is LED for functions with a mode argument that exists only if a file may be created. */
+/* OPEN is REDIRECT for functions with a mode argument that exists only if a file may be created. */
 #define OPEN(name, params, call)                                             \
 	FIND(int, name, params)                                              \
 	EXPORT int name params;                                              \
@@ -105,7 +105,7 @@ LED(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f,
 			mode = va_arg(more, mode_t);                         \
 			va_end(more);                                        \
 		}                                                            \
-		if (leads(path, to))                                         \
+		if (redirect(path, to))                                         \
 			path = to;                                           \
 		return next call;                                            \
 	}
