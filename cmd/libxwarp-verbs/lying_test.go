@@ -87,7 +87,7 @@ func (l *liar) serve(c *net.UnixConn, group *sync.WaitGroup) {
 		c.Close()
 		return
 	}
-	program, real := control.NewConn(c, control.MaxReply), control.NewConn(d, control.MaxReply)
+	program, real := control.NewSocket(c, control.MaxReply), control.NewSocket(d, control.MaxReply)
 	l.mu.Lock()
 	l.ends = append(l.ends, program, real)
 	l.mu.Unlock()
@@ -180,7 +180,7 @@ var extremes = []string{
 }
 
 // tell sends a frame to the program, sometimes modified.
-func (l *liar) tell(program *control.Conn, c *net.UnixConn, k control.Kind, body []byte,
+func (l *liar) tell(program *control.Socket, c *net.UnixConn, k control.Kind, body []byte,
 	files []int) error {
 	if l.rnd.IntN(l.one) > 0 {
 		return program.Send(k, body, files...)

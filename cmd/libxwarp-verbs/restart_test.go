@@ -139,7 +139,7 @@ func TestServerEndsWithOtherVersion(t *testing.T) {
 			if err != nil {
 				return
 			}
-			conn := control.NewConn(c, control.MaxRequest)
+			conn := control.NewSocket(c, control.MaxRequest)
 			if _, _, _, err := conn.Receive(); err == nil {
 				conn.Send(control.KindReply, []byte(`{"id":1,"error":{"code":"version","text":"newer"}}`))
 			}

@@ -124,7 +124,7 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.daemon.Reload(cfg); err != nil {
+	if err := a.daemon.ApplyConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
 	out := a.start(t, own(t, "limits")+" 1048576 5", b).wait(t)

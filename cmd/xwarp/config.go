@@ -87,7 +87,7 @@ func newConfigDefault() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return printOne(cmd, *asJSON, configText{document{1, "config default"},
-				config.Shipped}, config.Shipped)
+				config.CommentedDefault}, config.CommentedDefault)
 		},
 	}
 	asJSON = jsonFlag(cmd)
@@ -123,7 +123,7 @@ The exit status is 78 if there are errors.`,
 		l, err := f.load()
 		if err == nil {
 			v.Path, v.Interfaces, v.Exports = l.Path, len(l.Interface), len(l.Export)
-			err = l.Serves()
+			err = l.RequireInterface()
 		}
 		if err == nil {
 			v.Warnings = append(v.Warnings, preflight.Warnings(l)...)

@@ -274,7 +274,7 @@ func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	}
 	if s.Devices[0].Unowned > 0 {
 		t.Errorf("frames on queues without an owner: %d on %v", s.Devices[0].Unowned,
-			s.Devices[0].Lost)
+			s.Devices[0].UnservedQueues)
 	}
 }
 

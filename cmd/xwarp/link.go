@@ -32,7 +32,7 @@ type devInfo struct {
 }
 
 type devRow struct {
-	control.Place
+	control.DeviceRef
 	NodeType  string `json:"node_type" doc:"rnic: an iWARP device"`
 	Firmware  string `json:"fw" doc:"version of the daemon"`
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
@@ -52,7 +52,7 @@ func newLink(*global) *cobra.Command {
 func newDev(*global) *cobra.Command {
 	return newPlace("dev", "Show devices", "DEV",
 		func(s *control.Snapshot, d *control.DeviceState) devRow {
-			return devRow{view.PortOf(s, d.Name).Place, "rnic", s.Version, d.DeviceMode.Name,
+			return devRow{view.PortOf(s, d.Name).DeviceRef, "rnic", s.Version, d.DeviceMode.Name,
 				d.XDPMode, d.Copy, d.MTU, d.Queues}
 		}, func(rows []devRow) any { return devInfo{document{1, "dev"}, rows} })
 }

@@ -245,7 +245,7 @@ func snapshot(at int, frames, drops, payload uint64, state string) control.Snaps
 	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
 		XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}, RxFrames: frames,
 		Unowned: drops, Dropped: []control.Drop{{Cause: "checksum", Frames: drops}}}
-	port := control.Port{Place: control.Place{Device: "eth0"}}
+	port := control.Port{DeviceRef: control.DeviceRef{Device: "eth0"}}
 	w := control.Statistic{Port: port, Part: "stack", Queue: new(0),
 		Counters: control.Counters(stack.Stats{RxFrames: frames, RxBytes: frames * 1000})}
 	q := control.QPState{Port: port, Owner: control.Owner{Session: 3}, Handle: 4, State: state,

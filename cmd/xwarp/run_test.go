@@ -102,7 +102,7 @@ func refusing(t *testing.T) (socket string) {
 			if err != nil {
 				return
 			}
-			conn := control.NewConn(c, control.MaxRequest)
+			conn := control.NewSocket(c, control.MaxRequest)
 			var q control.Request
 			if _, b, _, err := conn.Receive(); err == nil && json.Unmarshal(b, &q) == nil {
 				b, _ = json.Marshal(control.Reply{ID: q.ID, Error: &control.Error{

@@ -95,8 +95,8 @@ func writeStatus(w io.Writer, s *control.Status) error {
 		}
 		if d.Unowned > 0 {
 			plain.Fprintf(w, "  dropped %s on receive queues that are not served %v; "+
-				"see xwarp doctor --interface %s\n", plain.Count(d.Unowned, "frame"), d.Lost,
-				d.Name)
+				"see xwarp doctor --interface %s\n", plain.Count(d.Unowned, "frame"),
+				d.UnservedQueues, d.Name)
 		}
 	}
 	for _, e := range s.Exports {

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	src.Env = os.Environ()
 	cfg, err := config.Load(src)
 	if err == nil {
-		err = cfg.Serves()
+		err = cfg.RequireInterface()
 	}
 	if err != nil {
 		program.PrintError(stderr, "xwarpd", err.Error())
@@ -111,8 +111,8 @@ func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog
 	daemon.LimitGarbage()
 	src.Partial = true
 	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version.Get().Version,
-		Session: operatorSession("/proc", os.Getpid()),
-		Load:    func() (*config.Loaded, error) { return config.Load(src) }})
+		SSHAddress: operatorSession("/proc", os.Getpid()),
+		Load:       func() (*config.Loaded, error) { return config.Load(src) }})
 	if err != nil {
 		return err
 	}

@@ -49,10 +49,10 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	}
 	wait := time.Duration(cfg.Daemon.Confirm)
 	if cfg.Daemon.Confirm == config.AutoTimeUnset {
-		name, err := d.sessionCarrier(o.Session)
+		name, err := d.sessionCarrier(o.SSHAddress)
 		if err != nil {
 			return fmt.Errorf("cannot find the interface of the SSH session at %s: %w "+
-				"(daemon.confirm = \"0s\" skips this check)", o.Session, err)
+				"(daemon.confirm = \"0s\" skips this check)", o.SSHAddress, err)
 		}
 		wait = 0
 		switch {
@@ -64,7 +64,7 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 			wait = sessionWait
 			d.log.Warn("your SSH session uses this interface: run xwarp confirm, or xwarpd removes its XDP programs and exits",
 				"device", name,
-				"session", o.Session, "within", wait, "next", command+
+				"session", o.SSHAddress, "within", wait, "next", command+
 					" (daemon.confirm changes the time; \"0s\" disables this)")
 		}
 	} else if wait > 0 {

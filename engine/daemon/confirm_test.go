@@ -43,7 +43,7 @@ func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaitin
 	var d *daemon.Daemon
 	if err := tn.A.Do(func() (err error) {
 		d, err = daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(&a.log, nil)),
-			Session: session, After: after})
+			SSHAddress: session, After: after})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ type Daemon struct {
 	opener          device.Opener
 	exports         *export.Set
 	users           *budget.Users
-	meetings        *session.Meetings
+	rendezvous      *session.RendezvousService
 	peers           *budget.Peers
 	mapper          *control.Mapper // maps the memory of programs
 	socket          *unixListener
@@ -58,7 +58,7 @@ type Daemon struct {
 	events       *session.Events
 	stopEvents   func()
 	count        counts
-	uidOwners    owners // which user owns a UID
+	uidOwners    subordinateUIDs // which user owns a UID
 	refuser      refuser
 	confirmation confirmation
 	running      sync.WaitGroup // counts the sessions with unreleased objects
@@ -88,10 +88,10 @@ type Options struct {
 	// Private is for a daemon beside others on one host. It listens for queue pairs of ibv_modify_qp on any free port
 	// instead of rendezvous.Port, so these connect only to others of the same daemon.
 	Private bool
-	// Session is the local address of the SSH session in which an operator starts the daemon by hand. The zero Addr
+	// SSHAddress is the local address of the SSH session in which an operator starts the daemon by hand. The zero Addr
 	// means none.
-	Session netip.Addr
-	After   func(time.Duration) <-chan time.Time // timer of the confirmation; nil: time.After
+	SSHAddress netip.Addr
+	After      func(time.Duration) <-chan time.Time // timer of the confirmation; nil: time.After
 	// Load reads the configuration for ReloadConfig. It may leave out invalid exports. Nil means that there is no file.
 	Load func() (*config.Loaded, error)
 	// FollowSAs, if set, replaces xfrm.Follow in tests.
@@ -103,12 +103,13 @@ type Options struct {
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
-		users: budget.NewUsers(processors, uptime), uidOwners: owners{file: subordinateFile},
-		reload: o.Load, events: session.NewEvents()}
+		users:     budget.NewUsers(processors, uptime),
+		uidOwners: subordinateUIDs{file: subordinateFile}, reload: o.Load,
+		events: session.NewEvents()}
 	ctx, stop := context.WithCancel(context.Background())
 	d.stopEvents = stop
 	go d.events.NotifyLoop(ctx)
-	d.meetings = session.NewMeetings(d.opener.AllowsDirect, o.Private)
+	d.rendezvous = session.NewRendezvousService(d.opener.AllowsDirect, o.Private)
 	log := cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	d.log = slog.New(&eventLog{next: log.Handler(), events: d.events})
 	d.started = cfg
@@ -118,7 +119,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	})
 	d.opener.Config, d.opener.Peers, d.opener.Log = d.cfg.Load, d.peers, d.log
 	d.opener.FollowSAs = o.FollowSAs
-	d.exports = export.NewSet(host{d}, d.log)
+	d.exports = export.NewSet(daemonAPI{d}, d.log)
 	d.setLevel()
 	d.setUserBounds(cfg)
 	err := d.start(cfg)
@@ -133,7 +134,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 }
 
 func (d *Daemon) start(cfg *config.Loaded) error {
-	if err := cfg.Serves(); err != nil {
+	if err := cfg.RequireInterface(); err != nil {
 		return err
 	}
 	// This check is first: a daemon that already runs also holds the devices, ports and addresses, so later errors
@@ -165,7 +166,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 			"error", err)
 	}
 	var err error
-	if d.socket, err = listenControl(cfg.Daemon.Socket, programsOwner(&cfg.Daemon)); err != nil {
+	if d.socket, err = listenControl(cfg.Daemon.Socket, programsAccess(&cfg.Daemon)); err != nil {
 		return err
 	}
 	d.log.Info("listening on the control socket", "path", cfg.Daemon.Socket)
@@ -177,7 +178,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	}
 	go d.acceptPrograms(d.socket, entrance{})
 	if path := cfg.Daemon.OperatorSocket(); path != "" {
-		if d.admin, err = listenControl(path, operatorOwner); err != nil {
+		if d.admin, err = listenControl(path, operatorAccess); err != nil {
 			return err
 		}
 		go d.acceptPrograms(d.admin, entrance{operator: true})

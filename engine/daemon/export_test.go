@@ -275,7 +275,7 @@ func TestReloadKeepsContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, _ := load(t, nic+export+"connections = 1\nallow = [\"127.0.0.0/8\"]\n")
-	if err := d.Reload(now); err != nil {
+	if err := d.ApplyConfig(now); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(1000, 4)},
@@ -289,7 +289,7 @@ func TestReloadKeepsContent(t *testing.T) {
 		t.Error("a second connection, and one is allowed now")
 	}
 	none, _ := load(t, nic+export+"allow = [\"192.0.2.0/24\"]\n")
-	if err := d.Reload(none); err != nil {
+	if err := d.ApplyConfig(none); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := dialExport(t, at); err == nil {
@@ -311,7 +311,7 @@ func TestReload(t *testing.T) {
 	}
 	now, _ := load(t, nic+export("second", second)+
 		"[limits]\npds = 0\n[[peer]]\nprefix = \"127.0.0.0/8\"\nmarkers = false\n")
-	if err := d.Reload(now); err != nil {
+	if err := d.ApplyConfig(now); err != nil {
 		t.Fatal(err)
 	}
 	<-p.QP.Done()
@@ -334,7 +334,7 @@ func TestReload(t *testing.T) {
 	}
 	denied, _ := load(t, nic+export("second", second)+
 		"[[peer]]\nprefix = \"127.0.0.1/32\"\nallow = false\n")
-	if err := d.Reload(denied); err != nil {
+	if err := d.ApplyConfig(denied); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := dialExport(t, second); err == nil {

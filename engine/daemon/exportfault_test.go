@@ -91,7 +91,7 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int,
 			t.Errorf("round %d: a new connection to the failed export: %v", round, err)
 		}
 		now, _ := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
-		if err := d.Reload(now); err != nil {
+		if err := d.ApplyConfig(now); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		if s := state(); s.Error != "" || s.Size != int64(size) {

@@ -104,7 +104,7 @@ func makeQP() []byte {
 type mad struct {
 	t       testing.TB
 	sock    *net.UnixConn
-	c       *control.Conn
+	c       *control.Socket
 	in      []byte
 	id      uint64
 	handles []control.Handle
@@ -259,7 +259,7 @@ func gone(t testing.TB, d *daemon.Daemon, socket string, in []byte) (requests, l
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &mad{t: t, sock: sock, c: control.NewConn(sock, control.MaxReply), in: in}
+	m := &mad{t: t, sock: sock, c: control.NewSocket(sock, control.MaxReply), in: in}
 	defer m.close()
 	sock.SetDeadline(time.Now().Add(30 * time.Second))
 	if m.memory, err = unix.MemfdCreate("fuzz", unix.MFD_ALLOW_SEALING); err != nil {

@@ -56,7 +56,7 @@ func acceptAll(t testing.TB) netip.AddrPort {
 
 // foe is a program that knows the protocol and ignores its rules.
 type foe struct {
-	c     *control.Conn
+	c     *control.Socket
 	sock  *net.UnixConn
 	id    uint64
 	bell  []byte // the doorbell's memory
@@ -69,7 +69,7 @@ func newFoe(socket string) (f *foe, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f = &foe{c: control.NewConn(sock, control.MaxReply), sock: sock}
+	f = &foe{c: control.NewSocket(sock, control.MaxReply), sock: sock}
 	files, err := f.ask(control.OpHello, control.HelloArgs{Version: control.Version}, nil)
 	if err != nil {
 		return nil, err

@@ -601,7 +601,7 @@ func TestReloadIPsec(t *testing.T) {
 	socket := p.start(t, 0, "")
 	reload := func(i int, text string) {
 		cfg, _ := load(t, ethTable+text)
-		if err := p.d[i].Reload(cfg); err != nil {
+		if err := p.d[i].ApplyConfig(cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,12 +14,12 @@ const (
 	closeWait = 3 * time.Second
 	// controlBacklog is the number of programs that may wait for accept on a socket. The kernel lowers it to somaxconn.
 	controlBacklog = 4096
-	// refusals is the number of refused programs whose connections may wait to be closed. Closing one closes
+	// maxPendingRefusals is the number of refused programs whose connections may wait to be closed. Closing one closes
 	// descriptors that the program sent, which can block.
-	refusals = 256
-	// reopenPause and reopenMost are the minimum and maximum interval between attempts to reopen a device.
-	reopenPause = time.Second
-	reopenMost  = 30 * time.Second
+	maxPendingRefusals = 256
+	// reopenPause and reopenPauseMax are the minimum and maximum interval between attempts to reopen a device.
+	reopenPause    = time.Second
+	reopenPauseMax = 30 * time.Second
 	// maxLogBacklog is the maximum number of bytes of log lines that wait for the reader of the log. A stalled reader
 	// must not fill the memory.
 	maxLogBacklog = 1 << 20

@@ -79,7 +79,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 
 // retryWeb retries opening the HTTP server until it succeeds or ctx is done.
 func (d *Daemon) retryWeb(ctx context.Context) {
-	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
+	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenPauseMax) {
 		sleepFor(ctx, pause)
 		if d.startWeb(d.cfg.Load()) == nil {
 			return
@@ -89,7 +89,7 @@ func (d *Daemon) retryWeb(ctx context.Context) {
 
 func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error) {
 	if network == "unix" {
-		ln, err := listenUnix(address, programsOwner(&cfg.Daemon))
+		ln, err := listenUnix(address, programsAccess(&cfg.Daemon))
 		if errors.Is(err, errServed) {
 			return nil, fmt.Errorf("http.listen: another process serves %s: use another "+
 				"path", address)

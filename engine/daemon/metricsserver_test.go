@@ -273,7 +273,7 @@ func TestEvents(t *testing.T) {
 	for range 600 { // newer events replace the oldest
 		cfg := *cfg
 		cfg.Config.Daemon.Grace = config.Duration(time.Second)
-		if err := d.Reload(&cfg); err != nil {
+		if err := d.ApplyConfig(&cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -170,7 +170,7 @@ func (s *spun) turn() {
 	s.head, s.posted = head, head+s.q.Send.Slots
 	atomic.StoreUint32(word(s.send, s.q.Send.Offset), s.posted)
 	control.RingBell(s.f.bell, s.q.Bell)
-	if control.Disarm(control.Doorbell(s.f.bell)) {
+	if control.Disarm(control.SleepWord(s.f.bell)) {
 		unix.Write(s.f.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }

@@ -163,7 +163,7 @@ func TestPortMapper(t *testing.T) {
 	// A peer that may not connect gets no reply.
 	cfg, _ := load(t, ethTable+"allow = [\"203.0.113.0/24\"]\n"+export)
 	cfg.Daemon.Socket, cfg.Daemon.Grace = socket, 0
-	if err := d.Reload(cfg); err != nil {
+	if err := d.ApplyConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if a := askPortMapper(t, tn.B, tn.B.Addr4.Addr(), at(four, 7174),
@@ -345,7 +345,7 @@ func TestPortMapperComesBack(t *testing.T) {
 	allow := func(table string) {
 		t.Helper()
 		now, _ := load(t, ethTable+table+export)
-		if err := d.Reload(now); err != nil {
+		if err := d.ApplyConfig(now); err != nil {
 			t.Fatal(err)
 		}
 	}

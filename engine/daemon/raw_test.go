@@ -36,7 +36,7 @@ func kernelKeys(t testing.TB, keys, text string) (*daemon.Daemon, string) {
 // raw is a program that writes the messages of the control protocol itself, also invalid ones.
 type raw struct {
 	t    testing.TB
-	c    *control.Conn
+	c    *control.Socket
 	sock *net.UnixConn
 	id   uint64
 }
@@ -48,7 +48,7 @@ func dialRaw(t testing.TB, socket string) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return &raw{t: t, c: control.NewConn(c, control.MaxReply), sock: c}
+	return &raw{t: t, c: control.NewSocket(c, control.MaxReply), sock: c}
 }
 
 func (r *raw) send(op control.Op, args string, files ...int) {

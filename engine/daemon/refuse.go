@@ -19,14 +19,14 @@ type refuser struct {
 // refuse sends e and closes c. A connection with pending descriptors is closed by a goroutine, because that may block.
 func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	// does not block: the buffer of a new socket has room
-	control.NewConn(c, control.MaxRequest).Send(control.KindReply,
+	control.NewSocket(c, control.MaxRequest).Send(control.KindReply,
 		control.Marshal(control.Reply{Error: e}))
 	if !carriesFiles(c) {
 		c.Close()
 		return
 	}
 	r.once.Do(func() {
-		r.withFiles = make(chan *net.UnixConn, refusals)
+		r.withFiles = make(chan *net.UnixConn, maxPendingRefusals)
 		go func() {
 			for c := range r.withFiles {
 				c.Close()

@@ -37,8 +37,8 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	return r
 }
 
-// Reload applies a configuration. It logs the keys that need a restart.
-func (d *Daemon) Reload(now *config.Loaded) error {
+// ApplyConfig applies a configuration. It logs the keys that need a restart.
+func (d *Daemon) ApplyConfig(now *config.Loaded) error {
 	_, err := d.apply(now)
 	return err
 }
@@ -47,7 +47,7 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	old := d.cfg.Load()
 	d.warnRemoved(now)
-	restart = d.started.Changed(now)
+	restart = d.started.KeysNeedingRestart(now)
 	d.pending.Store(&restart)
 	for _, key := range restart {
 		d.log.Warn("changed key needs a restart", "key", key, "next",

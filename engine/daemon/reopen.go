@@ -44,7 +44,7 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 // closeFailed closes a device that failed with err, and ends the sessions and exports on it. It reports whether the
 // device was closed in time.
 func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
-	v.ClosePorts()
+	v.ClosePortMapper()
 	if err := v.Core.Detach(); err != nil {
 		d.logOf(v).Warn("cannot detach the XDP program", "error", err)
 	}
@@ -58,7 +58,7 @@ func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 			s.Fail(control.Errorf(control.CodeClosed, "%v", err))
 		}
 	}
-	d.exports.EndOn(v, err)
+	d.exports.OnDeviceLost(v, err)
 	return closed
 }
 
@@ -80,7 +80,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 	if v.Absent {
 		lastError = v.Core.Err().Error()
 	}
-	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
+	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenPauseMax) {
 		var next *device.Device
 		err := v.AwaitInterface(ctx)
 		if err == nil && !v.Absent && (v.Config.Restart == config.RestartExit || !closed) {
@@ -117,7 +117,7 @@ func (d *Daemon) replace(old, v *device.Device) {
 	}
 	d.mu.Unlock()
 	if stopping {
-		v.ClosePorts()
+		v.ClosePortMapper()
 		v.Core.Close()
 		return
 	}

@@ -389,7 +389,7 @@ func TestReloadOnLostDevice(t *testing.T) {
 		t.Fatal("the device is not lost")
 	}
 	now, _ := load(t, ethTable+exported)
-	if err := d.Reload(now); err != nil {
+	if err := d.ApplyConfig(now); err != nil {
 		t.Fatal(err)
 	}
 	exports := func(failed bool) bool {

@@ -18,7 +18,7 @@ import (
 )
 
 // listenControl opens a control socket with its owner and mode.
-func listenControl(path string, o owner) (*unixListener, error) {
+func listenControl(path string, o socketAccess) (*unixListener, error) {
 	ln, err := listenUnix(path, o)
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
@@ -61,18 +61,20 @@ func lockSocket(path string) (unlock func(), err error) {
 	}
 }
 
-// owner is the group and the mode of a socket. Root and the daemon's own user can always connect.
-type owner struct {
+// socketAccess is the group and the mode of a socket. Root and the daemon's own user can always connect.
+type socketAccess struct {
 	group string // name or number; empty: that of the daemon
 	mode  config.FileMode
 }
 
-// programsOwner returns the owner of the control socket for programs.
-func programsOwner(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
+// programsAccess returns the access to the control socket for programs.
+func programsAccess(c *config.Daemon) socketAccess {
+	return socketAccess{c.SocketGroup, c.SocketMode}
+}
 
-// operatorOwner lets only root and the user of the daemon connect to the operator socket. Root may connect whatever the
-// mode, so the socket can belong to the user of the daemon.
-var operatorOwner = owner{mode: 0o600}
+// operatorAccess lets only root and the user of the daemon connect to the operator socket. Root may connect whatever
+// the mode, so the socket can belong to the user of the daemon.
+var operatorAccess = socketAccess{mode: 0o600}
 
 // unixListener is a listener that removes its socket from the file system when it is closed.
 type unixListener struct {
@@ -93,7 +95,7 @@ func (l *unixListener) Close() error {
 // process serves, even if many daemons start at once. The socket is created under another name and then renamed. So it
 // appears under path with its final group and mode, and no permitted client gets EACCES. Under the other name nobody
 // can connect before the mode is set, whatever the umask, because the socket does not listen yet.
-func listenUnix(path string, o owner) (*unixListener, error) {
+func listenUnix(path string, o socketAccess) (*unixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func listenUnix(path string, o owner) (*unixListener, error) {
 const maxSocketPath = 107
 
 // bindUnix creates a socket with its owner and mode, and then listens on it.
-func bindUnix(path string, o owner) (*net.UnixListener, error) {
+func bindUnix(path string, o socketAccess) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
@@ -149,7 +151,7 @@ func bindUnix(path string, o owner) (*net.UnixListener, error) {
 		return nil, os.NewSyscallError("bind", err)
 	}
 	var ln net.Listener
-	if err = setOwner(path, o); err == nil {
+	if err = setAccess(path, o); err == nil {
 		err = os.NewSyscallError("listen", unix.Listen(fd, controlBacklog))
 	}
 	if err == nil {
@@ -162,9 +164,9 @@ func bindUnix(path string, o owner) (*net.UnixListener, error) {
 	return ln.(*net.UnixListener), nil
 }
 
-// setOwner sets the group and mode of a socket through a descriptor, because a user who may write to the directory
+// setAccess sets the group and mode of a socket through a descriptor, because a user who may write to the directory
 // could replace the socket by a link to another file.
-func setOwner(path string, o owner) error {
+func setAccess(path string, o socketAccess) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -258,9 +260,9 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 		return control.QuotaError(err)
 	}
 	d.lastSession++
-	s := session.New(host{d}, session.Config{ID: d.lastSession, Conn: c, Cred: cred, Account: a,
-		Mapper: d.mapper, Count: &d.count.Counters, Meetings: d.meetings, Log: d.logFor(a),
-		Events: d.events})
+	s := session.New(daemonAPI{d}, session.Config{ID: d.lastSession, Conn: c, Cred: cred,
+		Account: a, Mapper: d.mapper, Count: &d.count.Counters, Rendezvous: d.rendezvous,
+		Log: d.logFor(a), Events: d.events})
 	d.sessions[d.lastSession] = s
 	d.running.Add(1)
 	go s.Run(d.running.Done)

@@ -12,23 +12,23 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// host implements the interfaces by which sessions and exports use the daemon.
-type host struct{ d *Daemon }
+// daemonAPI implements the interfaces by which sessions and exports use the daemon.
+type daemonAPI struct{ d *Daemon }
 
 // Config implements session.Daemon.
-func (h host) Config() *config.Loaded { return h.d.cfg.Load() }
+func (h daemonAPI) Config() *config.Loaded { return h.d.cfg.Load() }
 
 // Devices implements session.Daemon and export.Daemon.
-func (h host) Devices() []*device.Device { return h.d.deviceList() }
+func (h daemonAPI) Devices() []*device.Device { return h.d.deviceList() }
 
 // Sessions implements session.Daemon.
-func (h host) Sessions() []*session.Session { return h.d.allSessions() }
+func (h daemonAPI) Sessions() []*session.Session { return h.d.allSessions() }
 
 // Snapshot implements session.Daemon.
-func (h host) Snapshot(only *budget.Holder) control.Snapshot { return h.d.snapshotOf(only) }
+func (h daemonAPI) Snapshot(only *budget.Holder) control.Snapshot { return h.d.snapshotOf(only) }
 
 // Confirm implements session.Daemon.
-func (h host) Confirm() (control.ConfirmResult, error) {
+func (h daemonAPI) Confirm() (control.ConfirmResult, error) {
 	r, err := h.d.confirmation.confirm()
 	if err == nil && r.State == control.ConfirmDone {
 		notify("STATUS=" + h.d.status())
@@ -37,7 +37,7 @@ func (h host) Confirm() (control.ConfirmResult, error) {
 }
 
 // ReloadConfig implements session.Daemon.
-func (h host) ReloadConfig() (r control.ReloadResult, err error) {
+func (h daemonAPI) ReloadConfig() (r control.ReloadResult, err error) {
 	if h.d.reload == nil {
 		return r, control.Errorf(control.CodeNotReady,
 			"this daemon was started without a configuration file")
@@ -46,10 +46,10 @@ func (h host) ReloadConfig() (r control.ReloadResult, err error) {
 }
 
 // FlushExport implements session.Daemon.
-func (h host) FlushExport(name string) error { return h.d.exports.Flush(name) }
+func (h daemonAPI) FlushExport(name string) error { return h.d.exports.Flush(name) }
 
 // Forget implements session.Daemon.
-func (h host) Forget(s *session.Session) {
+func (h daemonAPI) Forget(s *session.Session) {
 	h.d.mu.Lock()
 	delete(h.d.sessions, s.ID())
 	h.d.mu.Unlock()
@@ -58,7 +58,7 @@ func (h host) Forget(s *session.Session) {
 
 // ReportDefect implements session.Daemon and export.Daemon. It counts and logs a panic with value v. The deferred
 // function that recovers must call it, so that the logged stack is that of the panic.
-func (h host) ReportDefect(log *slog.Logger, doing string, v any) {
+func (h daemonAPI) ReportDefect(log *slog.Logger, doing string, v any) {
 	h.d.count.Defects.Add(1)
 	log.Error("bug in xwarpd: request or connection aborted; others are not affected", "doing", doing,
 		"panic", fmt.Sprint(v),

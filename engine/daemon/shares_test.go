@@ -301,7 +301,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rawclient.Client{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
+	r := &rawclient.Client{Socket: control.NewSocket(c.(*net.UnixConn), control.MaxRequest)}
 	defer r.Close()
 	version := fmt.Sprintf(`{"version":%d}`, control.Version)
 	if _, err := call(t, r, control.OpHello, true, version); err != nil {

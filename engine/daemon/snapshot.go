@@ -23,7 +23,7 @@ func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 	}
 	peers, refused := d.peerStates()
 	v.Counters[counters.PeersRefused.Key] = refused
-	v.Unconfirmed, v.Places = d.confirmation.timeLeft().Seconds(), d.cfg.Load().Daemon.Clients
+	v.Unconfirmed, v.MaxPrograms = d.confirmation.timeLeft().Seconds(), d.cfg.Load().Daemon.Clients
 	if n := len(d.tenants); n > 0 {
 		v.Tenants, v.TenantDirectory = n, d.tenantDirectory
 	}

@@ -17,12 +17,12 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// TestHandOverFollowsNoLink: setOwner does not follow a symbolic link in place of the socket. Otherwise anyone with
+// TestHandOverFollowsNoLink: setAccess does not follow a symbolic link in place of the socket. Otherwise anyone with
 // write access to the directory could make root change the permissions of another file.
 func TestHandOverFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, socket := filepath.Join(dir, "victim"), filepath.Join(dir, "control.sock")
-	c := programsOwner(&config.Daemon{SocketMode: 0o666})
+	c := programsAccess(&config.Daemon{SocketMode: 0o666})
 	ln, err := listenUnix(socket, c)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	if err := os.Symlink(victim, socket); err != nil {
 		t.Fatal(err)
 	}
-	if err := setOwner(socket, c); err == nil ||
+	if err := setAccess(socket, c); err == nil ||
 		!strings.Contains(err.Error(), "another user can create files there") {
 		t.Errorf("a socket in a directory of another user: %v", err)
 	}
@@ -71,7 +71,7 @@ func TestSocketAppearsWithItsMode(t *testing.T) {
 			}
 		}()
 		for range 300 {
-			ln, err := listenUnix(path, owner{mode: 0o666})
+			ln, err := listenUnix(path, socketAccess{mode: 0o666})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestOneOfManyServes(t *testing.T) {
 		var failed [n]error
 		var all sync.WaitGroup
 		for i := range n {
-			all.Go(func() { got[i], failed[i] = listenUnix(path, owner{mode: 0o600}) })
+			all.Go(func() { got[i], failed[i] = listenUnix(path, socketAccess{mode: 0o600}) })
 		}
 		all.Wait()
 		serving := 0
@@ -158,7 +158,7 @@ func TestEmptyGroup(t *testing.T) {
 			return
 		}
 		ln, err := listenUnix(filepath.Join(dir, "s"),
-			programsOwner(&config.Daemon{SocketMode: 0o660}))
+			programsAccess(&config.Daemon{SocketMode: 0o660}))
 		if err == nil {
 			t.Cleanup(func() { ln.Close() })
 		}

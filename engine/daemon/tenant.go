@@ -31,7 +31,7 @@ func (d *Daemon) startTenants(c *config.Tenants) error {
 		if err := ownDirectory(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("directory of %s: %w", name, err)
 		}
-		ln, err := listenControl(path, owner{mode: 0o666})
+		ln, err := listenControl(path, socketAccess{mode: 0o666})
 		if err != nil {
 			return err
 		}

@@ -122,7 +122,7 @@ func TestReloadAllow(t *testing.T) {
 	}
 	now, _ := load(t, text(fmt.Sprintf("%q", tn.B.Addr4.Masked())))
 	now.Daemon.Socket = cfg.Daemon.Socket
-	if err := d.Reload(now); err != nil {
+	if err := d.ApplyConfig(now); err != nil {
 		t.Fatal(err)
 	}
 	if err := connects(); err != nil {

@@ -50,12 +50,12 @@ var ErrDaemonGone = errors.New("the daemon closed the connection (see: journalct
 
 // Device is a device of a daemon. Its methods may be called from any goroutine.
 type Device struct {
-	conn    *control.Conn
+	conn    *control.Socket
 	info    control.DeviceInfo
 	session uint64
-	bell    *control.Signal // wakes the daemon
-	sleep   *uint32         // in shm; 1 while the daemon sleeps
-	shm     []byte          // memory shared with the daemon
+	bell    *control.DoorbellEvent // wakes the daemon
+	sleep   *uint32                // in shm; 1 while the daemon sleeps
+	shm     []byte                 // memory shared with the daemon
 
 	mu     sync.Mutex
 	last   uint64
@@ -90,7 +90,7 @@ func OpenConfig(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(cfg.Path, err))
 	}
 	d := &Device{
-		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{},
+		conn: control.NewSocket(c, control.MaxReply), calls: map[uint64]chan answer{},
 		qps: map[control.Handle]*QP{}, number: map[uint32]*QP{},
 		srqs: map[control.Handle]*SRQ{}, gone: make(chan struct{}),
 	}
@@ -114,8 +114,8 @@ func (d *Device) hello(cfg *Config) error {
 		unix.Close(files[1])
 		return err
 	}
-	d.sleep = control.Doorbell(d.shm)
-	d.bell, err = control.OpenSignal(files[1])
+	d.sleep = control.SleepWord(d.shm)
+	d.bell, err = control.OpenDoorbellEvent(files[1])
 	return err
 }
 
@@ -313,9 +313,9 @@ func (d *Device) received(k control.Kind, body []byte, files []int) ([]int, erro
 		switch {
 		case err != nil:
 		case e.Event == control.EventDown:
-			d.down(e.QP, e.Error)
+			d.onQPDown(e.QP, e.Error)
 		case e.Event == control.EventSRQLimit:
-			d.limitReached(e.SRQ)
+			d.onSRQLimit(e.SRQ)
 		}
 		return files, err
 	}

@@ -19,7 +19,7 @@ type postRing struct {
 }
 
 func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) (err error) {
-	if bell >= control.MaxQPs {
+	if bell >= control.MaxBells {
 		return fmt.Errorf("%w: doorbell %d", control.ErrFrame, bell)
 	}
 	r.dev, r.bell = d, bell

@@ -90,8 +90,8 @@ func (q *QP) open(fd int, r *control.CreateQPResult) (err error) {
 	return err
 }
 
-// down handles the daemon's event that a connection has ended.
-func (d *Device) down(h control.Handle, e *control.Error) {
+// onQPDown handles the daemon's event that a connection has ended.
+func (d *Device) onQPDown(h control.Handle, e *control.Error) {
 	var err error
 	if e != nil {
 		err = e

@@ -46,8 +46,8 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// limitReached handles the daemon's event that fewer receives are posted than the limit of Arm.
-func (d *Device) limitReached(h control.Handle) {
+// onSRQLimit handles the daemon's event that fewer receives are posted than the limit of Arm.
+func (d *Device) onSRQLimit(h control.Handle) {
 	d.mu.Lock()
 	s := d.srqs[h]
 	d.mu.Unlock()

@@ -307,9 +307,9 @@ func (c *Config) Allowed(a netip.Addr) bool {
 	return p == nil || p.Allow == nil || *p.Allow
 }
 
-// PeersOf returns the limits of the peer with address a. A limit of its network is raised to the one that the [[peer]]
-// table sets for a single peer, if it is lower.
-func (c *Config) PeersOf(a netip.Addr) Peers {
+// PeerLimitsOf returns the limits of the peer with address a. A limit of its network is raised to the one that the
+// [[peer]] table sets for a single peer, if it is lower.
+func (c *Config) PeerLimitsOf(a netip.Addr) Peers {
 	l := c.Peers
 	p := c.PeerOf(a)
 	if p == nil {
@@ -337,8 +337,8 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 // D returns d as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// Limit returns d as the limit of a wait: tick.Forever, which means no limit, if d is 0.
-func (d Duration) Limit() time.Duration {
+// OrForever returns d as the limit of a wait: tick.Forever, which means no limit, if d is 0.
+func (d Duration) OrForever() time.Duration {
 	if d == 0 {
 		return tick.Forever
 	}

@@ -276,7 +276,7 @@ func TestPrecedence(t *testing.T) {
 
 // TestShippedSetsNothing: the shipped file names every key of the tables in single brackets, and sets none.
 func TestShippedSetsNothing(t *testing.T) {
-	l, err := Load(Source{Path: write(t, Shipped)})
+	l, err := Load(Source{Path: write(t, CommentedDefault)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,8 @@ func TestShippedSetsNothing(t *testing.T) {
 		if v.Origin != OriginDefault {
 			t.Errorf("%s is set in the shipped file", v.Key)
 		}
-		if _, key, _ := strings.Cut(v.Key, "."); !strings.Contains(Shipped, "\n#"+key+" = ") {
+		_, key, _ := strings.Cut(v.Key, ".")
+		if !strings.Contains(CommentedDefault, "\n#"+key+" = ") {
 			t.Errorf("%s is not in the shipped file", v.Key)
 		}
 	}
@@ -405,12 +406,12 @@ func TestPeersOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := l.Peers
-	if d := cmp.Diff(want, l.PeersOf(netip.MustParseAddr("2001:db8::1"))); d != "" ||
+	if d := cmp.Diff(want, l.PeerLimitsOf(netip.MustParseAddr("2001:db8::1"))); d != "" ||
 		want.Startup != 5 || want.Keepalive.D() != time.Minute {
 		t.Errorf("a peer without a table: %+v", want)
 	}
 	want.Connections, want.NetworkConnections, want.HalfOpen = 40000, 40000, 7
-	if d := cmp.Diff(want, l.PeersOf(netip.MustParseAddr("::ffff:192.0.2.9"))); d != "" {
+	if d := cmp.Diff(want, l.PeerLimitsOf(netip.MustParseAddr("::ffff:192.0.2.9"))); d != "" {
 		t.Errorf("a peer with a table (-want +got):\n%s", d)
 	}
 }
@@ -442,14 +443,14 @@ func TestChanged(t *testing.T) {
 	old := load("[[interface]]\nname = \"eth0\"\n")
 	now := load(
 		"[daemon]\nlog_level = \"debug\"\nsocket = \"/x\"\n[[interface]]\nname = \"eth1\"\n")
-	if d := cmp.Diff([]string{"daemon.socket", "interface"}, old.Changed(now)); d != "" {
+	if d := cmp.Diff([]string{"daemon.socket", "interface"}, old.KeysNeedingRestart(now)); d != "" {
 		t.Errorf("settings that need a restart (-want +got):\n%s", d)
 	}
-	if c := old.Changed(old); len(c) > 0 {
+	if c := old.KeysNeedingRestart(old); len(c) > 0 {
 		t.Errorf("nothing changed, but %v", c)
 	}
-	if c := old.Changed(load("[[interface]]\nname = \"eth0\"\nallow = [\"192.0.2.0/24\"]\n")); len(
-		c) > 0 {
+	otherPeers := load("[[interface]]\nname = \"eth0\"\nallow = [\"192.0.2.0/24\"]\n")
+	if c := old.KeysNeedingRestart(otherPeers); len(c) > 0 {
 		t.Errorf("the list of peers needs no restart, but %v", c)
 	}
 	for _, v := range old.Values() {

@@ -77,7 +77,7 @@ func TestIPsecTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.Changed(now); len(got) != restart {
+		if got := l.KeysNeedingRestart(now); len(got) != restart {
 			t.Errorf("%q: a restart is needed for %v", text, got)
 		}
 	}

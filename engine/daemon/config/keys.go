@@ -282,9 +282,9 @@ func show(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Changed returns the keys that differ between l and now and need a restart. It returns "interface" for any such change
-// in the [[interface]] tables.
-func (l *Loaded) Changed(now *Loaded) (keys []string) {
+// KeysNeedingRestart returns the keys that differ between l and now and need a restart. It returns "interface" for any
+// such change in the [[interface]] tables.
+func (l *Loaded) KeysNeedingRestart(now *Loaded) (keys []string) {
 	old := l.scalars()
 	for i, s := range now.scalars() {
 		if !s.reload && !reflect.DeepEqual(s.value.Interface(), old[i].value.Interface()) {

@@ -23,9 +23,10 @@ var Default string
 
 var defaultLine = regexp.MustCompile(`(?m)^[a-z_]+ = `)
 
-// Shipped is Default with every assignment commented out. A file made from it sets only the keys that its user changes.
-// So config show --origin shows which keys were changed, and the other keys follow the defaults of new versions.
-var Shipped = defaultLine.ReplaceAllString(Default, "#$0")
+// CommentedDefault is Default with every assignment commented out. A file made from it sets only the keys that its user
+// changes. So config show --origin shows which keys were changed, and the other keys follow the defaults of new
+// versions.
+var CommentedDefault = defaultLine.ReplaceAllString(Default, "#$0")
 
 // Origin is the origin of a value: "default", a file, an environment variable or a flag.
 type Origin string
@@ -59,8 +60,9 @@ type Loaded struct {
 	uids map[string]uint32 // the UIDs of [[user]] tables, by user name
 }
 
-// Serves returns an error if the configuration has no [[interface]], since a daemon would then have nothing to serve.
-func (l *Loaded) Serves() error {
+// RequireInterface returns an error if the configuration has no [[interface]], since a daemon would then have nothing
+// to serve.
+func (l *Loaded) RequireInterface() error {
 	if len(l.Interface) > 0 {
 		return nil
 	}

@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal is the eventfd of a doorbell: programs write it, the daemon waits. Both sides share the file, and a program
-// can change its flags and fill it, so the daemon trusts no flag and never writes.
-type Signal struct {
+// DoorbellEvent is the eventfd of a doorbell: programs write it, the daemon waits. Both sides share the file, and a
+// program can change its flags and fill it, so the daemon trusts no flag and never writes.
+type DoorbellEvent struct {
 	f      *os.File
 	rc     syscall.RawConn
 	roused atomic.Bool // Rouse was called, and Wait has not returned because of it
 	timed  bool        // the file has a deadline; used by the waiting goroutine
 }
 
-// NewSignal creates an eventfd.
-func NewSignal() (*Signal, error) {
+// NewDoorbellEvent creates an eventfd.
+func NewDoorbellEvent() (*DoorbellEvent, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	return OpenSignal(fd)
+	return OpenDoorbellEvent(fd)
 }
 
-// OpenSignal takes ownership of an eventfd.
-func OpenSignal(fd int) (*Signal, error) {
+// OpenDoorbellEvent takes ownership of an eventfd.
+func OpenDoorbellEvent(fd int) (*DoorbellEvent, error) {
 	unix.SetNonblock(fd, true)
 	f := os.NewFile(uintptr(fd), "eventfd")
 	rc, err := f.SyscallConn()
@@ -38,11 +38,11 @@ func OpenSignal(fd int) (*Signal, error) {
 		f.Close()
 		return nil, err
 	}
-	return &Signal{f: f, rc: rc}, nil
+	return &DoorbellEvent{f: f, rc: rc}, nil
 }
 
 // Dup returns another descriptor of the eventfd, which the caller owns, or -1 and an error.
-func (s *Signal) Dup() (n int, err error) {
+func (s *DoorbellEvent) Dup() (n int, err error) {
 	e := s.rc.Control(func(fd uintptr) { n, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err = errors.Join(e, err); err != nil {
 		return -1, fmt.Errorf("eventfd: %w", err)
@@ -53,13 +53,13 @@ func (s *Signal) Dup() (n int, err error) {
 var one = func() (b [8]byte) { host.PutUint64(b[:], 1); return b }()
 
 // Ring signals. It is for programs: it blocks if the program itself has filled the eventfd and made it blocking.
-func (s *Signal) Ring() {
+func (s *DoorbellEvent) Ring() {
 	s.rc.Control(func(fd uintptr) { unix.Write(int(fd), one[:]) })
 }
 
 // Wait returns after the next signal, after Rouse, after limit (0: no limit), or with an error after Close. rung
 // reports whether it returned because of a signal. Only one goroutine may wait.
-func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
+func (s *DoorbellEvent) Wait(limit time.Duration) (rung bool, err error) {
 	if limit > 0 || s.timed {
 		var at time.Time
 		if limit > 0 {
@@ -81,7 +81,7 @@ func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
 }
 
 // Rouse ends Wait, or the next Wait, without a signal. It does not block.
-func (s *Signal) Rouse() {
+func (s *DoorbellEvent) Rouse() {
 	s.roused.Store(true)
 	s.f.SetReadDeadline(time.Unix(1, 0))
 }
@@ -94,4 +94,4 @@ func take(fd int) error {
 }
 
 // Close ends Wait.
-func (s *Signal) Close() error { return s.f.Close() }
+func (s *DoorbellEvent) Close() error { return s.f.Close() }

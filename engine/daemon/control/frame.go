@@ -68,8 +68,8 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 	return h, nil
 }
 
-// Conn sends and receives frames. One goroutine may receive; any goroutine may send.
-type Conn struct {
+// Socket sends and receives frames. One goroutine may receive; any goroutine may send.
+type Socket struct {
 	sock  *net.UnixConn
 	limit int        // maximum length of a received body
 	mu    sync.Mutex // held while a frame is sent
@@ -78,11 +78,11 @@ type Conn struct {
 	closed bool
 }
 
-// NewConn returns a Conn on a connected stream socket. limit is the maximum length of a received body.
-func NewConn(c *net.UnixConn, limit int) *Conn { return &Conn{sock: c, limit: limit} }
+// NewSocket returns a Socket on a connected stream socket. limit is the maximum length of a received body.
+func NewSocket(c *net.UnixConn, limit int) *Socket { return &Socket{sock: c, limit: limit} }
 
 // Shutdown ends the connection: Receive and Send return soon. It does not block and does not close the socket.
-func (c *Conn) Shutdown() {
+func (c *Socket) Shutdown() {
 	c.life.RLock()
 	defer c.life.RUnlock()
 	if !c.closed {
@@ -94,7 +94,7 @@ func (c *Conn) Shutdown() {
 // Close closes the socket. The kernel then closes the descriptors that were sent to it but not received, and the other
 // side can make that block as long as it wants (SO_LINGER, FUSE). Unless the other side is trusted, only the goroutine
 // that calls Receive may call Close.
-func (c *Conn) Close() error {
+func (c *Socket) Close() error {
 	c.Shutdown()
 	c.life.Lock()
 	again := c.closed
@@ -107,7 +107,7 @@ func (c *Conn) Close() error {
 }
 
 // Send writes one frame. The caller still owns the descriptors.
-func (c *Conn) Send(k Kind, body []byte, files ...int) error {
+func (c *Socket) Send(k Kind, body []byte, files ...int) error {
 	return c.SendParts(k, [][]byte{body}, files...)
 }
 
@@ -115,7 +115,7 @@ func (c *Conn) Send(k Kind, body []byte, files ...int) error {
 const shortBody = 16 << 10
 
 // SendParts is Send with a body in parts. Long parts are not copied, because many replies may wait for a slow reader.
-func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
+func (c *Socket) SendParts(k Kind, parts [][]byte, files ...int) error {
 	h := header{kind: k, files: len(files)}
 	for _, p := range parts {
 		h.length += len(p)
@@ -154,7 +154,7 @@ func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 
 // Receive reads one frame. The caller owns the descriptors, including those received before an error. io.EOF says that
 // the other side closed the connection between two frames.
-func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
+func (c *Socket) Receive() (k Kind, body []byte, files []int, err error) {
 	var b [headerLen]byte
 	if err = c.read(b[:], &files); err != nil {
 		return 0, nil, files, err
@@ -178,7 +178,7 @@ func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 }
 
 // read fills b and appends descriptors that come with it.
-func (c *Conn) read(b []byte, files *[]int) error {
+func (c *Socket) read(b []byte, files *[]int) error {
 	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	for got := 0; got < len(b); {
 		n, on, flags, _, err := c.sock.ReadMsgUnix(b[got:], oob)

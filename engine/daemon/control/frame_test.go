@@ -43,7 +43,7 @@ func TestFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if err := NewConn(a, 0).Send(KindRequest, []byte(`{"id":1,"op":"x"}`),
+	if err := NewSocket(a, 0).Send(KindRequest, []byte(`{"id":1,"op":"x"}`),
 		int(null.Fd())); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestReceive(t *testing.T) {
 	}
 	defer null.Close()
 	a, b := pair(t)
-	from, to := NewConn(a, 0), NewConn(b, 1<<20)
+	from, to := NewSocket(a, 0), NewSocket(b, 1<<20)
 	long := bytes.Repeat([]byte("x"), 1<<20) // more than a socket buffer holds
 	sent := make(chan error, 1)
 	go func() {
@@ -110,7 +110,7 @@ func TestReceiveLeaksNothing(t *testing.T) {
 	for _, data := range []string{"\x02\x00\x00\x00\x01\x00\x00\x00{}",
 		"\xff\xff\xff\xff\x01\x01\x00\x00", "\x00\x00\x00\x00\x07\x01\x00\x00"} {
 		a.WriteMsgUnix([]byte(data), unix.UnixRights(0, 1), nil)
-		_, _, files, err := NewConn(b, 100).Receive()
+		_, _, files, err := NewSocket(b, 100).Receive()
 		if !errors.Is(err, ErrFrame) || len(files) != 2 {
 			t.Errorf("%x: %d descriptors, %v", data, len(files), err)
 		}
@@ -153,7 +153,7 @@ func FuzzFrame(f *testing.F) {
 // TestClosedConn: after Close, Send and Receive return ErrConnClosed.
 func TestClosedConn(t *testing.T) {
 	end, _ := pair(t)
-	a := NewConn(end, 100)
+	a := NewSocket(end, 100)
 	a.Close()
 	if err := a.Send(KindRequest, nil); !errors.Is(err, ErrConnClosed) {
 		t.Errorf("Send: %v", err)

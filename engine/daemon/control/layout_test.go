@@ -56,7 +56,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"STATE_OVERRUN", StateOverrun},
 		{"DOORBELL_LEN", DoorbellLen},
 		{"DOORBELL_BELLS", bellsAt},
-		{"MAX_QPS", MaxQPs},
+		{"MAX_QPS", MaxBells},
 		{"SLOT_ID", idAt},
 		{"SEND_OP", opAt},
 		{"SEND_FLAGS", flagsAt},

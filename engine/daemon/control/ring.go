@@ -197,12 +197,12 @@ func (c *Consumer) Skip() error {
 const (
 	DoorbellLen = 4096
 	bellsAt     = 64
-	// MaxQPs limits the queue pairs and shared receive queues of a session together, because each has a bell.
-	MaxQPs = (DoorbellLen - bellsAt) * 8
+	// MaxBells limits the queue pairs and shared receive queues of a session together, because each has a bell.
+	MaxBells = (DoorbellLen - bellsAt) * 8
 )
 
-// Doorbell returns the word of doorbell memory that says whether the daemon sleeps.
-func Doorbell(mem []byte) *uint32 { return word(mem, 0) }
+// SleepWord returns the word of doorbell memory that says whether the daemon sleeps.
+func SleepWord(mem []byte) *uint32 { return word(mem, 0) }
 
 // RingBell sets a bell: the daemon looks for new entries in the rings of that queue pair or shared receive queue.
 func RingBell(mem []byte, bell uint32) {

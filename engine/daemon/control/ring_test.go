@@ -163,7 +163,7 @@ func TestRingAllocs(t *testing.T) {
 
 // TestSignal waits on an eventfd that the other side has made blocking.
 func TestSignal(t *testing.T) {
-	s, err := NewSignal()
+	s, err := NewDoorbellEvent()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func FuzzEntry(f *testing.F) {
 // TestBells: TakeBells reports a bell only once, even if it was rung twice.
 func TestBells(t *testing.T) {
 	mem := make([]byte, DoorbellLen)
-	for _, bell := range []uint32{0, 31, 32, 100, 100, MaxQPs - 1} {
+	for _, bell := range []uint32{0, 31, 32, 100, 100, MaxBells - 1} {
 		RingBell(mem, bell)
 	}
 	var got []int
@@ -233,9 +233,9 @@ func TestBells(t *testing.T) {
 	}
 	got = nil
 	RingBell(mem, 100)
-	TakeBells(mem, MaxQPs, take)
-	TakeBells(mem, MaxQPs, take)
-	if d := cmp.Diff([]int{100, MaxQPs - 1}, got); d != "" {
+	TakeBells(mem, MaxBells, take)
+	TakeBells(mem, MaxBells, take)
+	if d := cmp.Diff([]int{100, MaxBells - 1}, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

@@ -23,8 +23,8 @@ type Snapshot struct {
 	Statistics Statistics        `json:"statistics"`
 	Counters   map[string]uint64 `json:"counters"`         // of the daemon itself
 	Events     []EventRecord     `json:"events,omitempty"` // latest ones, oldest first; operator only
-	// Places is the maximum number of programs on the control socket, of all users.
-	Places int `json:"places"`
+	// MaxPrograms is the maximum number of programs on the control socket, of all users.
+	MaxPrograms int `json:"places"`
 	// Tenants is the number of control sockets below TenantDirectory.
 	Tenants         int    `json:"tenants"`
 	TenantDirectory string `json:"tenant_directory,omitempty"`
@@ -85,26 +85,26 @@ func (o *Objects) Numbers() Count {
 type DeviceState struct {
 	Name string `json:"device" doc:"its name"`
 	verbs.DeviceMode
-	Addresses []netip.Addr `json:"addresses" doc:"IP addresses of its interface, IPv4 first, without link-local ones"`
-	RxFrames  uint64       `json:"rx_frames" doc:"frames received"`
-	TxFrames  uint64       `json:"tx_frames" doc:"frames sent"`
-	Offered   uint64       `json:"rx_offered,omitempty" doc:"target number of receive chunks in the kernel under load, sum of all queues"`
-	Grown     uint64       `json:"rx_grown,omitempty" doc:"times that this target was raised"`
-	In        uint64       `json:"rdma_rx_bytes" doc:"message bytes placed, all connections so far"`
-	Out       uint64       `json:"rdma_tx_bytes" doc:"message bytes sent, all connections so far"`
-	Retrans   uint64       `json:"retransmitted_bytes" doc:"TCP bytes retransmitted"`
-	Dropped   []Drop       `json:"dropped" doc:"frames dropped, by cause"`
-	Partial   uint64       `json:"partial_checksum_frames" doc:"frames dropped because their checksum covers the pseudo-header only"`
-	Unowned   uint64       `json:"unowned,omitempty" doc:"frames of xwarp connections dropped because they arrived on unserved queues"`
-	Lost      []int        `json:"unowned_queues" doc:"these queues"`
-	Link      string       `json:"link,omitempty" doc:"state of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
-	Since     time.Time    `json:"link_since,omitzero" doc:"time of the last change of link; absent if it never changed"`
-	Missing   []netip.Addr `json:"missing_addresses" doc:"addresses removed from the host that connections and listeners still need"`
-	Reopened  uint64       `json:"reopened" doc:"times that the device was reopened after a failure or the loss of its interface"`
-	Health    string       `json:"health,omitempty" doc:"kernel state that the device can no longer follow"`
-	IPsec     *IPsecState  `json:"ipsec,omitempty" doc:"security associations, with [[interface.ipsec]]"`
-	Mapper    string       `json:"port_mapper,omitempty" doc:"why the iWARP port mapper is not running, if enabled"`
-	Error     string       `json:"error,omitempty" doc:"why counters are unavailable"`
+	Addresses      []netip.Addr `json:"addresses" doc:"IP addresses of its interface, IPv4 first, without link-local ones"`
+	RxFrames       uint64       `json:"rx_frames" doc:"frames received"`
+	TxFrames       uint64       `json:"tx_frames" doc:"frames sent"`
+	Offered        uint64       `json:"rx_offered,omitempty" doc:"target number of receive chunks in the kernel under load, sum of all queues"`
+	Grown          uint64       `json:"rx_grown,omitempty" doc:"times that this target was raised"`
+	In             uint64       `json:"rdma_rx_bytes" doc:"message bytes placed, all connections so far"`
+	Out            uint64       `json:"rdma_tx_bytes" doc:"message bytes sent, all connections so far"`
+	Retrans        uint64       `json:"retransmitted_bytes" doc:"TCP bytes retransmitted"`
+	Dropped        []Drop       `json:"dropped" doc:"frames dropped, by cause"`
+	Partial        uint64       `json:"partial_checksum_frames" doc:"frames dropped because their checksum covers the pseudo-header only"`
+	Unowned        uint64       `json:"unowned,omitempty" doc:"frames of xwarp connections dropped because they arrived on unserved queues"`
+	UnservedQueues []int        `json:"unowned_queues" doc:"these queues"`
+	Link           string       `json:"link,omitempty" doc:"state of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
+	Since          time.Time    `json:"link_since,omitzero" doc:"time of the last change of link; absent if it never changed"`
+	Missing        []netip.Addr `json:"missing_addresses" doc:"addresses removed from the host that connections and listeners still need"`
+	Reopened       uint64       `json:"reopened" doc:"times that the device was reopened after a failure or the loss of its interface"`
+	Health         string       `json:"health,omitempty" doc:"kernel state that the device can no longer follow"`
+	IPsec          *IPsecState  `json:"ipsec,omitempty" doc:"security associations, with [[interface.ipsec]]"`
+	Mapper         string       `json:"port_mapper,omitempty" doc:"why the iWARP port mapper is not running, if enabled"`
+	Error          string       `json:"error,omitempty" doc:"why counters are unavailable"`
 }
 
 // States of a network interface.
@@ -160,14 +160,14 @@ type ExportState struct {
 	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }
 
-// Place is the device of an object.
-type Place struct {
+// DeviceRef is the device of an object.
+type DeviceRef struct {
 	Index  int    `json:"ifindex" doc:"device number"`
 	Device string `json:"ifname" doc:"device name"`
 }
 
 // IsOn reports whether the object is on a device.
-func (p Place) IsOn(device string) bool { return p.Device == device }
+func (p DeviceRef) IsOn(device string) bool { return p.Device == device }
 
 // On returns the objects on a device.
 func On[T interface{ IsOn(device string) bool }](device string, all []T) (list []T) {
@@ -181,7 +181,7 @@ func On[T interface{ IsOn(device string) bool }](device string, all []T) (list [
 
 // Port is the port of an object.
 type Port struct {
-	Place
+	DeviceRef
 	Port int `json:"port" doc:"port of the device, always 1"`
 }
 
@@ -239,7 +239,7 @@ type QPState struct {
 
 // CQState is a completion queue.
 type CQState struct {
-	Place
+	DeviceRef
 	Handle      Handle `json:"cqn" doc:"completion queue number in its session"`
 	Depth       int    `json:"cqe" doc:"capacity in completions"`
 	Users       int    `json:"users" doc:"work queues that use it"`
@@ -250,7 +250,7 @@ type CQState struct {
 
 // SRQState is a shared receive queue.
 type SRQState struct {
-	Place
+	DeviceRef
 	Handle Handle `json:"srqn" doc:"shared receive queue number in its session"`
 	Depth  int    `json:"max_wr" doc:"capacity in receives"`
 	Posted int    `json:"posted" doc:"receives posted and not consumed"`
@@ -262,7 +262,7 @@ type SRQState struct {
 
 // MRState is a memory region. Only its owner and the operator see it, and so its STag.
 type MRState struct {
-	Place
+	DeviceRef
 	Handle Handle `json:"mrn" doc:"memory region number in its session"`
 	STag   Key    `json:"rkey" doc:"STag, hexadecimal"`
 	Length uint64 `json:"mrlen" doc:"length in bytes"`
@@ -273,7 +273,7 @@ type MRState struct {
 
 // MWState is a memory window.
 type MWState struct {
-	Place
+	DeviceRef
 	Handle Handle `json:"mwn" doc:"memory window number in its session"`
 	STag   Key    `json:"rkey" doc:"STag, hexadecimal; binding changes the last byte"`
 	PD     Handle `json:"pdn" doc:"protection domain"`
@@ -282,7 +282,7 @@ type MWState struct {
 
 // PDState is a protection domain.
 type PDState struct {
-	Place
+	DeviceRef
 	Handle Handle `json:"pdn" doc:"protection domain number in its session"`
 	Users  int    `json:"users" doc:"objects in it: the sum of the next four"`
 	MRs    int    `json:"mrs" doc:"memory regions in it"`
@@ -302,7 +302,7 @@ type ListenerState struct {
 
 // SessionState is one program.
 type SessionState struct {
-	Place
+	DeviceRef
 	Program string `json:"program" doc:"name that the program reports"`
 	Owner
 	Since  time.Time `json:"since" doc:"time of connection"`
@@ -327,7 +327,7 @@ const (
 
 // SAState is an IPsec security association. It never includes the key.
 type SAState struct {
-	Place
+	DeviceRef
 	SPI       Key        `json:"spi" doc:"security parameters index, hexadecimal"`
 	Direction string     `json:"direction" doc:"in or out"`
 	Local     netip.Addr `json:"local" doc:"local address"`

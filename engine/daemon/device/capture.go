@@ -39,8 +39,8 @@ func (d *Device) observer() func(int) xdp.PlainObserver {
 	}
 }
 
-// Tapped returns the hub for captures. It fails if the frames of the device cannot be captured.
-func (d *Device) Tapped() (*monitor.Hub, error) {
+// CaptureHub returns the hub for captures. It fails if the frames of the device cannot be captured.
+func (d *Device) CaptureHub() (*monitor.Hub, error) {
 	switch {
 	case d.Config.Transport == config.TransportKernel:
 		return nil, control.Errorf(control.CodeInvalid,

@@ -48,10 +48,10 @@ type Device struct {
 	past       *past           // counters of the devices that this one replaces
 	index      int             // position in the daemon's list
 
-	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or that of the last reload
-	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil before the first
-	protect *config.IPsec                  // Config.Protection(); nil: without IPsec until a restart
-	ports   *portMap
+	allow      atomic.Pointer[[]netip.Prefix] // Config.Allow, or that of the last reload
+	tables     atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil before the first
+	protect    *config.IPsec                  // Config.Protection(); nil: without IPsec until a restart
+	portMapper *portMapperState
 
 	payload       counters.Values // owned by the caller of SysfsFiles
 	payloadSummed time.Time       // when payload was read
@@ -95,8 +95,8 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 		Keepalive: keepalive(&now.Peers),
 		Window:    int(c.Window),
 		DSCP:      c.DSCP, HopLimit: c.HopLimit,
-		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.Limit(),
-		FPDUTimeout: m.FPDUTimeout.Limit(), CloseTimeout: m.CloseTimeout.D(),
+		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.OrForever(),
+		FPDUTimeout: m.FPDUTimeout.OrForever(), CloseTimeout: m.CloseTimeout.D(),
 		Stall: now.Daemon.Stall.D(), Log: dev.log,
 	}
 	dev.allow.Store(&c.Allow)
@@ -139,7 +139,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 	if err != nil {
 		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 		if before == nil {
-			dev.Absent, dev.ports = true, &portMap{Mapper: &portmapper.Mapper{}}
+			dev.Absent, dev.portMapper = true, &portMapperState{Mapper: &portmapper.Mapper{}}
 			dev.Core = core.Absent(verbs.DeviceMode{Name: c.Transport, Interface: c.Name}, err)
 		}
 		return dev, err
@@ -272,12 +272,12 @@ func (dev *Device) AwaitInterface(ctx context.Context) error {
 // Reopened returns the number of times that the interface was reopened.
 func (dev *Device) Reopened() uint64 { return dev.past.reopened }
 
-// ClosePorts closes the sockets of the port mapper.
-func (dev *Device) ClosePorts() { dev.ports.close() }
+// ClosePortMapper closes the sockets of the port mapper.
+func (dev *Device) ClosePortMapper() { dev.portMapper.close() }
 
 // Close closes the device, its port mapper, and the privileges with which it could be reopened.
 func (dev *Device) Close() error {
-	dev.ports.close()
+	dev.portMapper.close()
 	return errors.Join(dev.Core.Close(), dev.privileges.Close())
 }
 

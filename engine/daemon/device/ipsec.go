@@ -73,7 +73,7 @@ func DisableCore(cfg *config.Loaded) error {
 func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (list []control.SAState,
 	err error) {
 	s, err := dev.xdp.IPsec(func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending bool) {
-		v := control.SAState{Place: dev.Place(), Local: sa.Dst, Remote: sa.Src,
+		v := control.SAState{DeviceRef: dev.Ref(), Local: sa.Dst, Remote: sa.Src,
 			SPI: control.Key(sa.SPI), Direction: control.DirectionIn, Sending: sending,
 			Mode: sa.Mode.String(), Algorithm: fmt.Sprintf("aes%dgcm16", sa.Keymat.Bits()),
 			ESN: sa.ESN}

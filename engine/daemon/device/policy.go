@@ -58,7 +58,7 @@ func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 
 // PeerRule returns the limits of the peer with address a.
 func PeerRule(cfg *config.Loaded, a netip.Addr) budget.PeerRule {
-	p := cfg.PeersOf(a)
+	p := cfg.PeerLimitsOf(a)
 	return budget.PeerRule{
 		Peer: budget.PeerLimits{HalfOpen: p.HalfOpen, Startup: p.Startup,
 			Connections: p.Connections, Rate: p.ConnectionRate},
@@ -69,7 +69,7 @@ func PeerRule(cfg *config.Loaded, a netip.Addr) budget.PeerRule {
 
 // keepalive returns peers.keepalive in the form of the engine: a silent peer is dropped after twice that time.
 func keepalive(p *config.Peers) core.Keepalive {
-	return core.Keepalive{Idle: p.Keepalive.Limit(), Probes: keepaliveProbes,
+	return core.Keepalive{Idle: p.Keepalive.OrForever(), Probes: keepaliveProbes,
 		Interval: max(p.Keepalive.D()/keepaliveProbes, time.Second)}
 }
 

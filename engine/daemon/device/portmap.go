@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/host/localaddr"
 )
 
-// portMap is the port mapper of an interface. The Mapper and its counters outlive the device.
-type portMap struct {
+// portMapperState is the port mapper of an interface. The Mapper and its counters outlive the device.
+type portMapperState struct {
 	*portmapper.Mapper
 	socks []*net.UDPConn
 	err   error // why it does not answer
@@ -23,11 +23,11 @@ type portMap struct {
 // openPortMap starts the port mapper of a device if the configuration requires it. On an error the device works without
 // it: peers that query it get no answer, and then connect.
 func (o *Opener) openPortMap(v *Device, before *Device) {
-	p := &portMap{Mapper: &portmapper.Mapper{}}
+	p := &portMapperState{Mapper: &portmapper.Mapper{}}
 	if before != nil {
-		p.Mapper = before.ports.Mapper
+		p.Mapper = before.portMapper.Mapper
 	}
-	v.ports = p
+	v.portMapper = p
 	if v.Config.PortMapper == config.PortMapperOff {
 		return
 	}
@@ -56,7 +56,7 @@ func (o *Opener) openPortMap(v *Device, before *Device) {
 }
 
 // close closes the sockets.
-func (p *portMap) close() {
+func (p *portMapperState) close() {
 	for _, c := range p.socks {
 		c.Close()
 	}
@@ -64,7 +64,7 @@ func (p *portMap) close() {
 
 // mapPort is core.Options.MapPort.
 func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort {
-	return v.ports.Map(ctx, local, remote,
+	return v.portMapper.Query(ctx, local, remote,
 		func(local, remote netip.AddrPort) (c net.Conn, err error) {
 			err = v.Core.Do(func() (err error) {
 				c, err = net.DialUDP("udp", v.udp(local), v.udp(remote))

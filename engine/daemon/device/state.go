@@ -15,21 +15,21 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Place returns the device for its objects in a snapshot.
-func (dev *Device) Place() control.Place {
-	return control.Place{Index: dev.index, Device: dev.Name}
+// Ref returns the device for its objects in a snapshot.
+func (dev *Device) Ref() control.DeviceRef {
+	return control.DeviceRef{Index: dev.index, Device: dev.Name}
 }
 
 // Port returns the device's only port.
-func (dev *Device) Port() control.Port { return control.Port{Place: dev.Place(), Port: 1} }
+func (dev *Device) Port() control.Port { return control.Port{DeviceRef: dev.Ref(), Port: 1} }
 
 // AddTo adds the device to a snapshot, with the counters of the devices that it replaces, and if withSAs is true with
 // its SAs.
 func (dev *Device) AddTo(v *control.Snapshot, withSAs bool) {
 	s := control.DeviceState{Name: dev.Name, DeviceMode: dev.Core.Transport().DeviceMode,
-		Addresses: []netip.Addr{}, Dropped: []control.Drop{}, Lost: []int{},
+		Addresses: []netip.Addr{}, Dropped: []control.Drop{}, UnservedQueues: []int{},
 		Missing: []netip.Addr{}, Reopened: dev.past.reopened,
-		Mapper: verbs.ErrorText(dev.ports.err)}
+		Mapper: verbs.ErrorText(dev.portMapper.err)}
 	list, _ := dev.GIDs() // a removed interface has none
 	s.Addresses = append(s.Addresses, list...)
 	l, sas, err := dev.counters(&s)
@@ -48,7 +48,7 @@ func (dev *Device) AddTo(v *control.Snapshot, withSAs bool) {
 // less than before, and a counter may not decrease.
 func (dev *Device) counters(s *control.DeviceState) (l control.Statistics, sas []control.SAState,
 	err error) {
-	contained, mapped := dev.Core.Contained(), dev.ports.Counters()
+	contained, mapped := dev.Core.Contained(), dev.portMapper.Counters()
 	dev.put(&l, "contained", &contained)
 	dev.put(&l, "port_mapper", &mapped)
 	if dev.xdp != nil {
@@ -108,8 +108,8 @@ func (dev *Device) addWorkers(l *control.Statistics, s *control.DeviceState) err
 	}
 	s.Health = verbs.ErrorText(dev.xdp.Health())
 	unowned, e := dev.xdp.Unowned()
-	s.Lost = slices.AppendSeq(s.Lost, maps.Keys(unowned))
-	slices.Sort(s.Lost)
+	s.UnservedQueues = slices.AppendSeq(s.UnservedQueues, maps.Keys(unowned))
+	slices.Sort(s.UnservedQueues)
 	return errors.Join(err, e)
 }
 

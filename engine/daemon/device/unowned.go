@@ -63,14 +63,14 @@ func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 			v.log.Warn("dropping frames for our ports: their receive queue is not served",
 				"queue", q, "frames", n,
 				"next", "add it to queues in [[interface]] (empty: all) and restart xwarpd, "+
-					"or remove the queue: "+v.fewer())
+					"or remove the queue: "+v.removeQueuesCommand())
 		}
 	}
 	return now
 }
 
-// fewer returns the command that removes the queues without a worker.
-func (v *Device) fewer() (command string) {
+// removeQueuesCommand returns the command that removes the queues without a worker.
+func (v *Device) removeQueuesCommand() (command string) {
 	n := v.Core.Transport().Queues
 	if len(v.Config.Queues) > 0 {
 		n = slices.Max(v.Config.Queues) + 1

@@ -20,9 +20,9 @@ const (
 	flushReplyLen   = 16
 )
 
-// conn is the connection of one peer. It has its own protection domain, in which the export's memory has an STag that
-// is valid for this peer only, because peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
-type conn struct {
+// peerConn is the connection of one peer. It has its own protection domain, in which the export's memory has an STag
+// that is valid for this peer only, because peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
+type peerConn struct {
 	e        *export
 	end      *verbs.Endpoint
 	qp       *core.QP // of end
@@ -56,14 +56,14 @@ func (e *export) serveConn(r *verbs.ConnRequest) {
 }
 
 // admit creates the objects of a connection, or returns nil and the reason to send to the peer.
-func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
+func (e *export) admit(r *verbs.ConnRequest) (*peerConn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
 	}
 	if e.failure() != nil {
 		return nil, "the export failed: its file cannot be accessed"
 	}
-	c := &conn{e: e, buf: make([]byte, queueDepth*flushRequestLen),
+	c := &peerConn{e: e, buf: make([]byte, queueDepth*flushRequestLen),
 		acceptDone: make(chan struct{})}
 	if err := c.open(); err != nil {
 		e.log.Warn("export: no memory or queue pair for a peer: connection rejected",
@@ -85,7 +85,7 @@ func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 }
 
 // open creates the queue pair with a protection domain, and the regions.
-func (c *conn) open() (err error) {
+func (c *peerConn) open() (err error) {
 	if c.end, err = verbs.NewEndpoint(c.e.dev.Core, verbs.EndpointConfig{SharedCQ: true,
 		QPConfig: verbs.QPConfig{SendDepth: queueDepth, RecvDepth: queueDepth,
 			MaxInline: flushReplyLen}}); err != nil {
@@ -105,13 +105,13 @@ func (c *conn) open() (err error) {
 	return err
 }
 
-func (c *conn) post(slot uint64) error {
+func (c *peerConn) post(slot uint64) error {
 	return c.qp.PostRecv(&verbs.RecvWR{ID: slot,
 		SGL: []verbs.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
 }
 
 // serveFlushes answers flush requests until the connection ends.
-func (c *conn) serveFlushes() {
+func (c *peerConn) serveFlushes() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -141,7 +141,7 @@ func (c *conn) serveFlushes() {
 }
 
 // answerFlush executes and answers a flush request. It returns false if the connection must end.
-func (c *conn) answerFlush(m []byte) bool {
+func (c *peerConn) answerFlush(m []byte) bool {
 	if len(m) != flushRequestLen || m[0] != 1 {
 		return false
 	}
@@ -159,7 +159,7 @@ func (c *conn) answerFlush(m []byte) bool {
 }
 
 // close waits for the end of the connection and releases it.
-func (c *conn) close() {
+func (c *peerConn) close() {
 	if c.qp.Params() != nil { // wait for the peer's FIN or for the Terminate, at most mpa.close_timeout
 		select {
 		case <-c.qp.Gone():
@@ -173,7 +173,7 @@ func (c *conn) close() {
 }
 
 // release closes the objects of the connection.
-func (c *conn) release() {
+func (c *peerConn) release() {
 	if c.end == nil {
 		return
 	}

@@ -43,7 +43,7 @@ type export struct {
 	srv *transfer.Server // of a directory
 
 	mu      sync.Mutex
-	conns   map[*core.QP]*conn
+	conns   map[*core.QP]*peerConn
 	failed  error // why the memory or the device is unusable; nil if usable
 	waiting bool  // ReviveLoop reopens it
 	flusher flusher
@@ -76,7 +76,7 @@ var accessOf = map[string]ddp.Access{
 // newExport creates an export without opening it. ctx is done when the export must stop listening.
 func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
-		conns: map[*core.QP]*conn{}, count: s.countsOf(c.Name)}
+		conns: map[*core.QP]*peerConn{}, count: s.countsOf(c.Name)}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	e.connLife, e.killConns = context.WithCancel(context.Background())
 	ctx, e.stopListening = context.WithCancel(context.Background())

@@ -85,7 +85,7 @@ func (s *Set) Start(c config.Export) error {
 	s.mu.Lock()
 	s.list = append(s.list, e)
 	s.mu.Unlock()
-	if lost := v.Core.Err(); lost != nil { // EndOn may have run before e was in the list
+	if lost := v.Core.Err(); lost != nil { // OnDeviceLost may have run before e was in the list
 		e.failWith(lost, true)
 	}
 	s.WakeReviver()
@@ -153,8 +153,8 @@ func (s *Set) Flush(name string) error {
 	return err
 }
 
-// EndOn ends the exports of a lost device. They wait for its replacement.
-func (s *Set) EndOn(v *device.Device, why error) {
+// OnDeviceLost ends the exports of a lost device. They wait for its replacement.
+func (s *Set) OnDeviceLost(v *device.Device, why error) {
 	for _, e := range s.all() {
 		if e.dev == v {
 			e.failWith(why, true)
@@ -227,7 +227,7 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 		case <-s.wake:
 			pause = reopenPause
 		case <-wake:
-			pause = min(2*pause, reopenMost)
+			pause = min(2*pause, reopenPauseMax)
 		}
 	}
 }

@@ -57,8 +57,8 @@ func example() control.Snapshot {
 		netip.MustParseAddrPort("192.0.2.2:4000")
 	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
 		Interface: "eth0", XDPMode: "native", Copy: "copy", MTU: 9000}}
-	place := control.Place{Device: "eth0"}
-	port := control.Port{Place: place}
+	ref := control.DeviceRef{Device: "eth0"}
+	port := control.Port{DeviceRef: ref}
 	group := func(part string, v any, queue ...int) control.Statistic {
 		g := control.Statistic{Port: port, Part: part, Counters: control.Counters(v)}
 		if values, ok := v.(counters.Values); ok {
@@ -94,8 +94,8 @@ func example() control.Snapshot {
 			group("stack", stack.Stats{}, 1), group("ring", ring.Stats{}, 1), images,
 		},
 		Objects: control.Objects{
-			Sessions: []control.SessionState{{Place: place, Owner: owner}},
-			MRs:      []control.MRState{{Place: place, Owner: owner, Length: 4096}},
+			Sessions: []control.SessionState{{DeviceRef: ref, Owner: owner}},
+			MRs:      []control.MRState{{DeviceRef: ref, Owner: owner, Length: 4096}},
 			QPs: []control.QPState{{Port: port, Owner: owner, Handle: 9, State: "RTS", Local: local,
 				Remote: remote, In: 100, Held: 64}},
 			Users: []control.UserState{{UID: 1000, Resource: "qps", Used: 1, Limit: 10}},

@@ -23,7 +23,7 @@ func nldev(command uint16) uint16 { return clientNLDev<<clientShift | command }
 func snapshot(n int) func() (*control.Snapshot, error) {
 	s := &control.Snapshot{}
 	for i := range n {
-		s.MRs = append(s.MRs, control.MRState{Place: control.Place{Device: "eth0"},
+		s.MRs = append(s.MRs, control.MRState{DeviceRef: control.DeviceRef{Device: "eth0"},
 			Owner:  control.Owner{Pid: 3},
 			Handle: control.Handle(i + 1), Length: 4096})
 	}

@@ -13,10 +13,10 @@ import (
 	"xwarp/engine/budget"
 )
 
-// Map asks the peer's port mapper for the address at which the listener of remote accepts a connection from local. If
-// the peer has no mapping or does not answer in time, Map returns remote, like the kernel's RDMA_CM. dial returns a UDP
-// socket that is connected to the peer's port mapper.
-func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
+// Query asks the peer's port mapper for the address at which the listener of remote accepts a connection from local. If
+// the peer has no mapping or does not answer in time, Query returns remote, like the kernel's RDMA_CM. dial returns a
+// UDP socket that is connected to the peer's port mapper.
+func (m *Mapper) Query(ctx context.Context, local, remote netip.AddrPort,
 	dial func(local, remote netip.AddrPort) (net.Conn, error)) netip.AddrPort {
 	peer := budget.Bare(remote.Addr())
 	if m.isSilent(peer, time.Now()) {

@@ -64,7 +64,7 @@ var (
 )
 
 func (m *Mapper) to(p *peer) netip.AddrPort {
-	return m.Map(context.Background(), localAt, remoteAt, p.dial)
+	return m.Query(context.Background(), localAt, remoteAt, p.dial)
 }
 
 // says returns a reply function for newPeer. It answers a request with a message of type t, which f modifies.
@@ -127,7 +127,7 @@ func TestMapLies(t *testing.T) {
 			a.Type = Accept
 			mapped(&a)
 			f(&a)
-			list = append(list, a.Append(nil), a.Append(nil)[:OtherLen-1])
+			list = append(list, a.Append(nil), a.Append(nil)[:ReplyLen-1])
 		}
 		return append(list, says(Accept, func(q *Message) {
 			q.Accepting = netip.AddrPortFrom(q.Accepting.Addr(), 1111)
@@ -178,7 +178,7 @@ func TestMapCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := newPeer(t, func(Message) [][]byte { cancel(); return nil })
 	var m Mapper
-	if at := m.Map(ctx, localAt, remoteAt, p.dial); at != remoteAt {
+	if at := m.Query(ctx, localAt, remoteAt, p.dial); at != remoteAt {
 		t.Errorf("the listener is at %v", at)
 	}
 	if c := m.Counters(); c.Unanswered != 0 || m.isSilent(remoteAt.Addr(), time.Now()) {

@@ -30,7 +30,7 @@ func (t Type) String() string { return [...]string{"REQ", "ACC", "ACK", "REJ"}[t
 // Lengths of messages in bytes.
 const (
 	RequestLen = 64
-	OtherLen   = 48
+	ReplyLen   = 48
 )
 
 // Message is a message of the port mapper:
@@ -67,7 +67,7 @@ var ErrMessage = errors.New("not a port mapper message")
 
 // Parse decodes a datagram, which is one message.
 func Parse(b []byte) (Message, error) {
-	if len(b) != OtherLen && len(b) != RequestLen {
+	if len(b) != ReplyLen && len(b) != RequestLen {
 		return Message{}, fmt.Errorf("%w: %d bytes", ErrMessage, len(b))
 	}
 	m := Message{Type: Type(b[0] >> 4), PMTime: b[1], Handle: binary.BigEndian.Uint64(b[8:])}
@@ -99,7 +99,7 @@ func address(a, port []byte, six bool) netip.AddrPort {
 
 // Append appends the message to b. Its addresses must be of one family.
 func (m *Message) Append(b []byte) []byte {
-	version, n := byte(4), OtherLen
+	version, n := byte(4), ReplyLen
 	if m.Accepting.Addr().Is6() {
 		version = 6
 	}

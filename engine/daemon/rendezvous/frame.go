@@ -54,11 +54,11 @@ const (
 // ErrFrame is returned for private data that is not a Frame of this version.
 var ErrFrame = errors.New("not a rendezvous frame of this version")
 
-// FrameOf returns the frame that the local end of p sends.
-func FrameOf(p Pair) Frame { return Frame{Source: p.Local, Target: p.Remote} }
+// LocalFrame returns the frame that the local end of p sends.
+func LocalFrame(p Pair) Frame { return Frame{Source: p.Local, Target: p.Remote} }
 
-// Expected returns the frame that the other end of p sends.
-func Expected(p Pair) Frame { return Frame{Source: p.Remote, Target: p.Local} }
+// PeerFrame returns the frame that the other end of p sends.
+func PeerFrame(p Pair) Frame { return Frame{Source: p.Remote, Target: p.Local} }
 
 // Pair returns the connection from the view of the receiver of f.
 func (f Frame) Pair() Pair { return Pair{Local: f.Target, Remote: f.Source} }

@@ -79,7 +79,7 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 			"per frame", verbs.ErrInvalid, plain.Count(len(a.Flows), "connection"),
 			control.MaxCaptureFlows, a.SnapLen)
 	}
-	hub, err := s.dev.Tapped()
+	hub, err := s.dev.CaptureHub()
 	if err != nil {
 		return nil, err
 	}

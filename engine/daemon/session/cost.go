@@ -23,17 +23,18 @@ var (
 	connectCost = budget.Amounts{budget.Connects: 1}
 )
 
-// pages returns n rounded up to whole pages, in bytes.
-func pages(n uint64) int64 {
+// roundUpToPages returns n rounded up to whole pages, in bytes.
+func roundUpToPages(n uint64) int64 {
 	return int64(control.WholePages(n, uint64(os.Getpagesize())))
 }
 
-// tables returns the size of the page tables for a mapping of n bytes: 8 bytes per page of 4 KiB, in whole pages.
-func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
+// pageTableBytes returns the size of the page tables for a mapping of n bytes: 8 bytes per page of 4 KiB, in whole
+// pages.
+func pageTableBytes(n uint64) int64 { return roundUpToPages(uint64(roundUpToPages(n)) / 512) }
 
 func mrCost(length uint64) budget.Amounts {
-	return budget.Amounts{budget.MRs: 1, budget.Memory: pages(length),
-		budget.DaemonMemory: budget.ObjectMemory + tables(length)}
+	return budget.Amounts{budget.MRs: 1, budget.Memory: roundUpToPages(length),
+		budget.DaemonMemory: budget.ObjectMemory + pageTableBytes(length)}
 }
 
 func cqCost(g control.Geometry) budget.Amounts {
@@ -46,7 +47,7 @@ func cqCost(g control.Geometry) budget.Amounts {
 // ringCost is the cost of a completion queue's ring.
 func ringCost(g control.Geometry) budget.Amounts {
 	return budget.Amounts{
-		budget.Completions: int64(g.Slots), budget.DaemonMemory: tables(uint64(g.Len())),
+		budget.Completions: int64(g.Slots), budget.DaemonMemory: pageTableBytes(uint64(g.Len())),
 	}
 }
 
@@ -65,14 +66,15 @@ func (s *Session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	return budget.Amounts{
 		budget.QPs: 1, budget.Descriptors: 1,
 		budget.WorkRequests: int64(own.SendDepth + own.RecvDepth),
-		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(byteCount)) + int64(footprint),
+		budget.DaemonMemory: budget.ObjectMemory + pageTableBytes(uint64(byteCount)) +
+			int64(footprint),
 	}
 }
 
 func (s *Session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts {
 	return budget.Amounts{
 		budget.SRQs: 1, budget.WorkRequests: int64(c.Depth),
-		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(g.Len())) +
+		budget.DaemonMemory: budget.ObjectMemory + pageTableBytes(uint64(g.Len())) +
 			int64(s.dev.Core.SRQFootprint(c)),
 	}
 }

@@ -15,35 +15,35 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Meetings connects the queue pairs of a daemon that got their peer by ibv_modify_qp. All sessions share it.
-type Meetings struct {
+// RendezvousService connects the queue pairs of a daemon that got their peer by ibv_modify_qp. All sessions share it.
+type RendezvousService struct {
 	numbers rendezvous.Numbers
 	table   *rendezvous.Table
 	allows  func(peer netip.Addr) error
 	port    uint16 // port to listen on: rendezvous.Port, or 0 for any free one
 
 	mu    sync.Mutex // not held during calls of the device
-	ports map[meetingAddr]*meetingPort
+	ports map[rendezvousAddr]*rendezvousPort
 }
 
-// meetingAddr identifies a meetingPort. It has the device too, because two devices may have the same address.
-type meetingAddr struct {
+// rendezvousAddr identifies a rendezvousPort. It has the device too, because two devices may have the same address.
+type rendezvousAddr struct {
 	dev *device.Device
 	at  netip.Addr
 }
 
-// meetingPort is a listener for the rendezvous. It is open while queue pairs use its address.
-type meetingPort struct {
+// rendezvousPort is a listener for the rendezvous. It is open while queue pairs use its address.
+type rendezvousPort struct {
 	mu       sync.Mutex     // held while opening or closing the listener
 	listener verbs.Listener // nil if not open
 	users    int
 }
 
-// NewMeetings returns Meetings without connections. allows reports whether the configuration allows a peer. A private
-// daemon listens on any free port, so its queue pairs can connect to each other only.
-func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
-	m := &Meetings{table: rendezvous.NewTable(), ports: map[meetingAddr]*meetingPort{},
-		allows: allows, port: rendezvous.Port}
+// NewRendezvousService returns a RendezvousService without connections. allows reports whether the configuration allows
+// a peer. A private daemon listens on any free port, so its queue pairs can connect to each other only.
+func NewRendezvousService(allows func(peer netip.Addr) error, private bool) *RendezvousService {
+	m := &RendezvousService{table: rendezvous.NewTable(),
+		ports: map[rendezvousAddr]*rendezvousPort{}, allows: allows, port: rendezvous.Port}
 	if private {
 		m.port = 0
 	}
@@ -52,9 +52,9 @@ func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
 
 // portAt returns the port to connect to for a rendezvous with address at: that of this daemon's listener if it has one
 // there, otherwise the one on which other daemons listen.
-func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
+func (m *RendezvousService) portAt(dev *device.Device, at netip.Addr) uint16 {
 	m.mu.Lock()
-	p := m.ports[meetingAddr{dev, at}]
+	p := m.ports[rendezvousAddr{dev, at}]
 	m.mu.Unlock()
 	if p != nil {
 		p.mu.Lock()
@@ -66,21 +66,21 @@ func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
 	return rendezvous.Port
 }
 
-// portOf returns the meetingPort of an address, which stays in the map until its device is lost.
-func (m *Meetings) portOf(key meetingAddr) *meetingPort {
+// portOf returns the rendezvousPort of an address, which stays in the map until its device is lost.
+func (m *RendezvousService) portOf(key rendezvousAddr) *rendezvousPort {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.ports[key]
 	if p == nil {
-		p = &meetingPort{}
+		p = &rendezvousPort{}
 		m.ports[key] = p
 	}
 	return p
 }
 
 // open listens on an address of dev until close is called. Several callers share one listener.
-func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
-	key := meetingAddr{dev, at}
+func (m *RendezvousService) open(dev *device.Device, at netip.Addr) (close func(), err error) {
+	key := rendezvousAddr{dev, at}
 	p := m.portOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err er
 }
 
 // endUse ends the use of p that open began.
-func (p *meetingPort) endUse() {
+func (p *rendezvousPort) endUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.users--; p.users == 0 {
@@ -109,7 +109,7 @@ func (p *meetingPort) endUse() {
 
 // accept accepts requests on p until its listener l or its device is closed. If it is the device, accept removes p from
 // the map.
-func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
+func (m *RendezvousService) accept(key rendezvousAddr, p *rendezvousPort, l verbs.Listener) {
 	for {
 		r, err := l.Accept(context.Background())
 		if err != nil {
@@ -172,7 +172,7 @@ func (d *roceConn) dial(ctx context.Context) error {
 	defer cancel()
 	q, s := d.q, d.q.s
 	gid := d.pair.Remote.GID
-	remote := netip.AddrPortFrom(gid, s.meetings.portAt(s.dev, gid))
+	remote := netip.AddrPortFrom(gid, s.rendezvous.portAt(s.dev, gid))
 	if err := s.checkLocal(remote); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (d *roceConn) dial(ctx context.Context) error {
 	err := s.throttle(ctx, func() error {
 		return s.dev.Core.Attempt(ctx, remote, eng, &verbs.DialConfig{
 			Local:       netip.AddrPortFrom(d.pair.Local.GID, 0),
-			PrivateData: rendezvous.FrameOf(d.pair).Append(nil),
+			PrivateData: rendezvous.LocalFrame(d.pair).Append(nil),
 		})
 	})
 	if r, ok := errors.AsType[*verbs.Rejection](err); ok {
@@ -209,12 +209,12 @@ func (d *roceConn) dial(ctx context.Context) error {
 func (d *roceConn) accept(ctx context.Context, eng *core.QP) error {
 	q, s := d.q, d.q.s
 	arrived := make(chan *verbs.ConnRequest, 1)
-	s.meetings.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })
+	s.rendezvous.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })
 	select {
 	case r := <-arrived:
 		s.drain(q) // the receives, because the peer may send at once
 		err := s.throttle(ctx, func() error {
-			return r.Accept(ctx, eng, rendezvous.FrameOf(d.pair).Append(nil))
+			return r.Accept(ctx, eng, rendezvous.LocalFrame(d.pair).Append(nil))
 		})
 		if err != nil {
 			r.Reject(rendezvous.Refusal) // if it was not answered
@@ -224,7 +224,7 @@ func (d *roceConn) accept(ctx context.Context, eng *core.QP) error {
 		}
 		return err
 	case <-ctx.Done():
-		s.meetings.table.Forget(d.pair)
+		s.rendezvous.table.Forget(d.pair)
 		select {
 		case r := <-arrived:
 			r.Reject(rendezvous.Refusal)

@@ -6,8 +6,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// confirm answers OpConfirm (operator only).
-func (s *Session) confirm(*control.Request, []int) (any, error) {
+// confirmReachable answers OpConfirm (operator only).
+func (s *Session) confirmReachable(*control.Request, []int) (any, error) {
 	if err := s.onlyOperator("confirm"); err != nil {
 		return nil, err
 	}

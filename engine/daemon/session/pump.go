@@ -47,7 +47,7 @@ func (s *Session) pump() {
 		s.failLostPage(s.bellPage, v)
 	})
 	debug.SetPanicOnFault(true)
-	sleepWord := control.Doorbell(s.bellPage.Mem)
+	sleepWord := control.SleepWord(s.bellPage.Mem)
 	stalls := 0 // consecutive
 	for s.ctx.Err() == nil {
 		worked, stalled := s.scan()
@@ -145,10 +145,10 @@ func (s *Session) addPoster(p poster) error {
 		p.state().bell, s.posters[bell] = bell, p
 		return nil
 	}
-	if len(s.posters) == control.MaxQPs {
+	if len(s.posters) == control.MaxBells {
 		return control.Errorf(control.CodeQuota,
 			"a session may have at most %d queue pairs and shared receive queues: "+
-				"open another session for more", control.MaxQPs)
+				"open another session for more", control.MaxBells)
 	}
 	p.state().bell = uint32(len(s.posters))
 	s.posters = append(s.posters, p)

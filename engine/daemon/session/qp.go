@@ -140,12 +140,12 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	}
 	c.PD, c.SendCQ, c.RecvCQ, c.UserData = q.pd.pd, q.send.eng, q.recv.eng, q
 	q.cost = s.qpCost(&c)
-	q.cfg, q.number = c, s.meetings.numbers.Take()
+	q.cfg, q.number = c, s.rendezvous.numbers.Take()
 	q.ended, q.end = context.WithCancel(s.ctx)
 	result, err := charge(s, q.cost, func() (any, error) { return q.create(c) })
 	if err != nil {
-		q.endMeeting()
-		s.meetings.numbers.Return(q.number)
+		q.endRendezvous()
+		s.rendezvous.numbers.Return(q.number)
 		return nil, err
 	}
 	return withFiles{result, []int{q.mem.TakeFd()}}, nil
@@ -215,11 +215,11 @@ func (q *qp) makeEngine() (err error) {
 	return nil
 }
 
-// endMeeting ends the attempts of ibv_modify_qp to connect q, and the goroutines that wait for the end of q.
-func (q *qp) endMeeting() {
+// endRendezvous ends the attempts of ibv_modify_qp to connect q, and the goroutines that wait for the end of q.
+func (q *qp) endRendezvous() {
 	q.end()
 	if h := q.roce.Load(); h != nil {
-		h.close()
+		h.cancelAndDrop()
 	}
 }
 
@@ -317,7 +317,7 @@ var errStuck = errors.New("the queue pair is still closing and counts against th
 // closeQP ends the connection and closes q, which must have been removed from the table. If that takes longer than
 // destroyWait, it returns errStuck and closes q later.
 func (s *Session) closeQP(q *qp) error {
-	q.endMeeting()
+	q.endRendezvous()
 	eng := q.eng
 	if q.roce.Load() != nil && q.connected.Load() {
 		eng.Disconnect() // gracefully if nothing is outstanding, so that the peer sees no abort
@@ -335,7 +335,7 @@ func (s *Session) closeQP(q *qp) error {
 		q.addUsers(-1)
 		s.mu.Unlock()
 		s.account.Release(q.cost)
-		s.meetings.numbers.Return(q.number)
+		s.rendezvous.numbers.Return(q.number)
 		return err
 	})
 }

@@ -7,10 +7,10 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// waiter executes a request that may block; handler executes one that does not.
+// blockingHandler executes a request that may block; handler executes one that does not.
 type (
-	waiter  func(s *Session, ctx context.Context, r *control.Request) (any, error)
-	handler func(s *Session, r *control.Request, files []int) (any, error)
+	blockingHandler func(s *Session, ctx context.Context, r *control.Request) (any, error)
+	handler         func(s *Session, r *control.Request, files []int) (any, error)
 )
 
 // withFiles is a result with descriptors. reply sends and closes them.
@@ -51,8 +51,8 @@ func uses[T entry](f func(*Session, T) (any, error)) handler {
 	})
 }
 
-// mayWait converts a function with arguments and a result to a waiter.
-func mayWait[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
+// mayBlock converts a function with arguments and a result to a blockingHandler.
+func mayBlock[A any](f func(*Session, context.Context, *A) (any, error)) blockingHandler {
 	return func(s *Session, ctx context.Context, r *control.Request) (any, error) {
 		var a A
 		if err := r.ParseArgs(&a); err != nil {

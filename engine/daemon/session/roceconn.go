@@ -90,8 +90,8 @@ func (d *roceConn) setConnected() {
 	stopTimer(&d.timer)
 }
 
-// intercept holds a completion of a lost connection, and those that follow it, until end is called. It returns true if
-// it holds v. After end it only sets the status of v to that of InfiniBand. It runs on workers.
+// intercept holds a completion of a lost connection, and those that follow it, until releaseHeld is called. It returns
+// true if it holds v. After releaseHeld it only sets the status of v to that of InfiniBand. It runs on workers.
 func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,9 +118,9 @@ func (d *roceConn) setInfiniBandStatus(v *verbs.Completion) {
 	}
 }
 
-// end releases the held completions into their queues and lets later ones pass. The first flushed send gets the status
-// failure, unless that is Success. It returns false if d had already ended.
-func (d *roceConn) end(failure rdmap.Status) bool {
+// releaseHeld releases the held completions into their queues and lets later ones pass. The first flushed send gets the
+// status failure, unless that is Success. It returns false if d had already ended.
+func (d *roceConn) releaseHeld(failure rdmap.Status) bool {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +147,7 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 // now the queue pair may be in RESET.
 func (d *roceConn) onEnd(err error) bool {
 	if errorCause(err) != "" {
-		d.end(rdmap.Success)
+		d.releaseHeld(rdmap.Success)
 		return false
 	}
 	d.mu.Lock()
@@ -236,13 +236,13 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	d.cancel()
 	<-d.met
 	eng := q.eng
-	if !q.connected.Load() { // end lets sends into the engine, which must have a worker for them
+	if !q.connected.Load() { // releaseHeld lets sends into the engine, which must have a worker for them
 		eng.GiveUp(nil)
 		if q.twin != nil {
 			q.twin.GiveUp(nil)
 		}
 	}
-	if !d.end(failure) {
+	if !d.releaseHeld(failure) {
 		return
 	}
 	if q.connected.Swap(true) {
@@ -252,8 +252,8 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q.s.activateLater(q)
 }
 
-// close ends the attempts to connect, stops the timers, and drops the held completions.
-func (d *roceConn) close() {
+// cancelAndDrop ends the attempts to connect, stops the timers, and drops the held completions.
+func (d *roceConn) cancelAndDrop() {
 	d.cancel()
 	<-d.met
 	d.mu.Lock()

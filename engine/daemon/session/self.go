@@ -34,7 +34,7 @@ func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 			q.twin = nil
 		}
 	}()
-	usePrivate(q.twin, d, a)
+	emulateRC(q.twin, d, a)
 	q.twin.SetOwner(s.account)
 	q.twin.OnEmpty(func() { s.refill(q) })
 	sender := q.eng

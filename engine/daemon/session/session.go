@@ -48,10 +48,10 @@ type Config struct {
 	Account *budget.Account // in which Cost is reserved
 	Mapper  *control.Mapper // maps the memory of programs
 	Count   *Counters
-	// Meetings connect queue pairs of ibv_modify_qp. All sessions of a daemon share them.
-	Meetings *Meetings
-	Log      *slog.Logger
-	Events   *Events
+	// Rendezvous connects queue pairs of ibv_modify_qp. All sessions of a daemon share it.
+	Rendezvous *RendezvousService
+	Log        *slog.Logger
+	Events     *Events
 }
 
 // Counters count events of all sessions of a daemon.
@@ -64,14 +64,14 @@ type Counters struct {
 //
 // executing is taken before pumpMu and mu, which are never held together. engine/daemon/README.md has the whole order.
 type Session struct {
-	d        Daemon
-	id       uint64
-	sock     syscall.Conn
-	conn     *control.Conn
-	cred     *unix.Ucred // of the program
-	mapper   *control.Mapper
-	count    *Counters
-	meetings *Meetings
+	d          Daemon
+	id         uint64
+	sock       syscall.Conn
+	conn       *control.Socket
+	cred       *unix.Ucred // of the program
+	mapper     *control.Mapper
+	count      *Counters
+	rendezvous *RendezvousService
 	// account is the operator's if the program connected to the operator socket. The operator has no limits, sees
 	// everything, and may do everything. On the common socket UID 0 is an ordinary user, because root in a container
 	// has UID 0 too.
@@ -85,9 +85,9 @@ type Session struct {
 	// Set by hello.
 	dev       *device.Device
 	program   string
-	bellPage  *control.Memory // the page with the doorbells
-	ringer    *control.Signal // wakes the pump; written by the client
-	pumpDone  chan struct{}   // closed when the pump has ended
+	bellPage  *control.Memory        // the page with the doorbells
+	ringer    *control.DoorbellEvent // wakes the pump; written by the client
+	pumpDone  chan struct{}          // closed when the pump has ended
 	signaller signaller
 
 	readerDone        chan struct{}  // closed when receiveLoop has ended
@@ -99,8 +99,8 @@ type Session struct {
 
 	executing sync.Mutex // held while a request is executed
 	// guarded by executing
-	closing  bool                   // no more requests may be executed
-	gidPorts map[meetingAddr]func() // ports that queryGIDs opened; release closes them
+	closing  bool                      // no more requests may be executed
+	gidPorts map[rendezvousAddr]func() // ports that queryGIDs opened; release closes them
 
 	mu sync.Mutex
 	// guarded by mu
@@ -124,14 +124,14 @@ var ErrShutdown error = control.Errorf(control.CodeClosed, "the daemon is stoppi
 // New returns a session. Run serves it.
 func New(d Daemon, c Config) *Session {
 	s := &Session{
-		d: d, id: c.ID, sock: c.Conn, conn: control.NewConn(c.Conn, control.MaxRequest),
-		cred: c.Cred, mapper: c.Mapper, meetings: c.Meetings, count: c.Count,
+		d: d, id: c.ID, sock: c.Conn, conn: control.NewSocket(c.Conn, control.MaxRequest),
+		cred: c.Cred, mapper: c.Mapper, rendezvous: c.Rendezvous, count: c.Count,
 		account: c.Account, since: time.Now(),
 		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}),
 		snapshotTurn: make(chan struct{}, 1), eventsTurn: make(chan struct{}, 1),
-		eventList: c.Events, gidPorts: map[meetingAddr]func(){},
+		eventList: c.Events, gidPorts: map[rendezvousAddr]func(){},
 	}
 	s.signaller.init()
 	if c.Account.Tenant != "" {
@@ -247,8 +247,8 @@ func (s *Session) dispatch(body []byte, files []int) error {
 	if err != nil {
 		return err
 	}
-	if f := waiters[r.Op]; f != nil {
-		return s.startWaiter(&r, f)
+	if f := blockingHandlers[r.Op]; f != nil {
+		return s.startBlocking(&r, f)
 	}
 	f := handlers[r.Op]
 	if f == nil {
@@ -307,8 +307,8 @@ func (s *Session) reply(id uint64, result any, err error) error {
 	return s.conn.Send(control.KindReply, control.Marshal(&r), files...)
 }
 
-// startWaiter runs a request that may block on its own goroutine.
-func (s *Session) startWaiter(r *control.Request, f waiter) error {
+// startBlocking runs a request that may block on its own goroutine.
+func (s *Session) startBlocking(r *control.Request, f blockingHandler) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
 		s.mu.Unlock()
@@ -324,7 +324,7 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	s.mu.Unlock()
 	s.waiting.Go(func() {
 		defer guard.Recover(s.onDefect(string(r.Op)))
-		result, err := s.runWaiter(ctx, r, f, cancel)
+		result, err := s.runBlocking(ctx, r, f, cancel)
 		if err := s.reply(r.ID, result, err); err != nil {
 			s.Fail(err)
 		}
@@ -345,9 +345,9 @@ func (s *Session) reserveWaiter(r *control.Request) error {
 	return s.reserve(pendingCost)
 }
 
-// runWaiter executes a request that may block, and undoes reserveWaiter.
-func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
-	error) {
+// runBlocking executes a request that may block, and undoes reserveWaiter.
+func (s *Session) runBlocking(ctx context.Context, r *control.Request, f blockingHandler,
+	cancel func()) (any, error) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.pending, r.ID)
@@ -359,22 +359,22 @@ func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, c
 }
 
 var (
-	waiters  map[control.Op]waiter  // requests that may block
-	handlers map[control.Op]handler // all others, executed in order of arrival
+	blockingHandlers map[control.Op]blockingHandler // requests that may block
+	handlers         map[control.Op]handler         // all others, executed in order of arrival
 )
 
 func init() {
-	waiters = map[control.Op]waiter{
-		control.OpResolve:    mayWait((*Session).resolve),
-		control.OpConnect:    mayWait((*Session).connect),
-		control.OpAccept:     mayWait((*Session).accept),
-		control.OpGetRequest: mayWait((*Session).acceptRequest),
+	blockingHandlers = map[control.Op]blockingHandler{
+		control.OpResolve:    mayBlock((*Session).resolve),
+		control.OpConnect:    mayBlock((*Session).connect),
+		control.OpAccept:     mayBlock((*Session).accept),
+		control.OpGetRequest: mayBlock((*Session).acceptRequest),
 		control.OpState:      (*Session).snapshot,
-		control.OpEvents:     mayWait((*Session).events),
-		control.OpNetlink:    mayWait((*Session).netlink),
-		control.OpFlush:      mayWait((*Session).flush),
+		control.OpEvents:     mayBlock((*Session).events),
+		control.OpNetlink:    mayBlock((*Session).netlink),
+		control.OpFlush:      mayBlock((*Session).flush),
 		control.OpReload:     (*Session).reloadConfig,
-		control.OpEndCapture: mayWait((*Session).endCapture),
+		control.OpEndCapture: mayBlock((*Session).endCapture),
 	}
 	handlers = map[control.Op]handler{
 		control.OpAllocPD:       (*Session).allocPD,
@@ -402,7 +402,7 @@ func init() {
 		control.OpReject:        returnsNothing((*Session).reject),
 		control.OpCancel:        returnsNothing((*Session).cancelRequest),
 		control.OpCapture:       returnsResult((*Session).startCapture),
-		control.OpConfirm:       (*Session).confirm,
+		control.OpConfirm:       (*Session).confirmReachable,
 	}
 }
 
@@ -458,7 +458,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.ringer, err = control.NewSignal(); err != nil {
+	if s.ringer, err = control.NewDoorbellEvent(); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -25,14 +25,14 @@ import (
 // is released, the defect is reported, and another program is not affected.
 func TestDefect(t *testing.T) {
 	const atOnce, later = control.OpConfirm, control.OpEndCapture
-	oldHandler, oldWaiter := handlers[atOnce], waiters[later]
+	oldHandler, oldBlocking := handlers[atOnce], blockingHandlers[later]
 	handlers[atOnce] = func(*Session, *control.Request, []int) (any, error) {
 		panic("made to fail")
 	}
-	waiters[later] = func(*Session, context.Context, *control.Request) (any, error) {
+	blockingHandlers[later] = func(*Session, context.Context, *control.Request) (any, error) {
 		panic("made to fail")
 	}
-	t.Cleanup(func() { handlers[atOnce], waiters[later] = oldHandler, oldWaiter })
+	t.Cleanup(func() { handlers[atOnce], blockingHandlers[later] = oldHandler, oldBlocking })
 	d, socket := start(t)
 	other := rawclient.Dial(t, socket, "")
 	for i, op := range []control.Op{atOnce, later} {
@@ -108,7 +108,7 @@ func TestGIDPortsOfReopenedDevice(t *testing.T) {
 		if err := r.Ask(control.OpQueryGIDs, &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
-		p := s.meetings.portOf(meetingAddr{d.dev.Load(), netip.MustParseAddr("127.0.0.1")})
+		p := s.rendezvous.portOf(rendezvousAddr{d.dev.Load(), netip.MustParseAddr("127.0.0.1")})
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.listener == nil {
@@ -132,7 +132,7 @@ func TestStoppingRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := control.NewConn(conn, control.MaxReply)
+	c := control.NewSocket(conn, control.MaxReply)
 	defer c.Close()
 	hello := control.Marshal(control.Request{ID: 1, Op: control.OpHello,
 		Args: control.Marshal(control.HelloArgs{Version: control.Version})})
@@ -267,7 +267,7 @@ func TestNoFreeBell(t *testing.T) {
 	s := d.session(t, 1)
 	s.pumpMu.Lock()
 	before := s.posters
-	s.posters = make([]poster, control.MaxQPs)
+	s.posters = make([]poster, control.MaxBells)
 	s.pumpMu.Unlock()
 	const want = "open another session"
 	_, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq})

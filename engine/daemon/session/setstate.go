@@ -20,11 +20,11 @@ import (
 func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 	list, err := s.dev.GIDs()
 	for _, a := range list {
-		key := meetingAddr{s.dev, a} // if the device was reopened, s.dev is new, and so is its port
+		key := rendezvousAddr{s.dev, a} // if the device was reopened, s.dev is new, and so is its port
 		if s.gidPorts[key] != nil {
 			continue
 		}
-		closePort, err := s.meetings.open(s.dev, a)
+		closePort, err := s.rendezvous.open(s.dev, a)
 		if err != nil {
 			s.log.Warn("cannot listen for peers that connect by ibv_modify_qp: they cannot reach this address", "local", a, "error", err)
 			continue
@@ -42,7 +42,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	}
 	switch a.State {
 	case control.ToRTR:
-		return s.startMeeting(q, a)
+		return s.startRendezvous(q, a)
 	case control.ToReset:
 		return s.resetQP(q)
 	case control.ToError:
@@ -115,8 +115,8 @@ func (d *roceConn) setRTS(a *control.SetStateArgs) error {
 	return nil
 }
 
-// startMeeting moves a queue pair to RTR. From then on it is connected as soon as its peer is in RTR, too.
-func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
+// startRendezvous moves a queue pair to RTR. From then on it is connected as soon as its peer is in RTR, too.
+func (s *Session) startRendezvous(q *qp, a *control.SetStateArgs) error {
 	pair := rendezvous.Pair{
 		Local:  rendezvous.QPAddr{GID: a.LocalGID.Unmap(), QPN: q.number},
 		Remote: rendezvous.QPAddr{GID: a.RemoteGID.Unmap(), QPN: a.RemoteQPN},
@@ -135,10 +135,10 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	case a.RNRTimer < 0 || a.RNRTimer > 31:
 		return fmt.Errorf("%w: min_rnr_timer %d, at most 31", verbs.ErrInvalid, a.RNRTimer)
 	}
-	if err := s.meetings.allows(pair.Remote.GID); err != nil {
+	if err := s.rendezvous.allows(pair.Remote.GID); err != nil {
 		return err
 	}
-	closePort, err := s.meetings.open(s.dev, pair.Local.GID)
+	closePort, err := s.rendezvous.open(s.dev, pair.Local.GID)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 		err = eng.SetDSCP(s.dscp(a.DSCP))
 	}
 	if err == nil {
-		usePrivate(eng, d, a)
+		emulateRC(eng, d, a)
 		q.roce.Store(d)
 	}
 	s.mu.Unlock()
@@ -171,11 +171,11 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	return nil
 }
 
-// usePrivate gives a queue pair of the engine the behaviour that programs of ibv_modify_qp expect, once the peer's
+// emulateRC gives a queue pair of the engine the behaviour that programs of ibv_modify_qp expect, once the peer's
 // daemon agrees.
-func usePrivate(eng *core.QP, d *roceConn, a *control.SetStateArgs) {
-	peer := rendezvous.Expected(d.pair).Append(nil)
-	eng.UsePrivate(string(peer), uint8(a.RNRTimer), d.onPeerWaits)
+func emulateRC(eng *core.QP, d *roceConn, a *control.SetStateArgs) {
+	peer := rendezvous.PeerFrame(d.pair).Append(nil)
+	eng.EmulateRC(string(peer), uint8(a.RNRTimer), d.onPeerWaits)
 }
 
 // resetQP resets a queue pair, which keeps its number and rings. Posted requests are dropped without completions.
@@ -193,7 +193,7 @@ func (s *Session) resetQP(q *qp) error {
 	s.objects[q.handle] = n
 	s.mu.Unlock()
 	go n.watch()
-	q.endMeeting()
+	q.endRendezvous()
 	s.closeInTime(q, func() error {
 		eng := q.eng
 		eng.Abort()

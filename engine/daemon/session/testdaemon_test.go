@@ -147,7 +147,7 @@ func (d *testDaemon) serve(c *net.UnixConn) {
 	d.mu.Lock()
 	d.last++
 	all := func(netip.Addr) error { return nil }
-	s := New(d, Config{Meetings: NewMeetings(all, true), ID: d.last, Conn: c,
+	s := New(d, Config{Rendezvous: NewRendezvousService(all, true), ID: d.last, Conn: c,
 		Cred: &unix.Ucred{Uid: 1000}, Account: a,
 		Mapper: d.mapper, Count: &d.count, Log: d.log, Events: d.events})
 	d.list[d.last] = s

@@ -26,33 +26,33 @@ func (s *Session) AddTo(v *control.Snapshot) {
 	if s.dev != nil {
 		port = s.dev.Port()
 	}
-	place := port.Place
-	v.Sessions = append(v.Sessions, control.SessionState{Place: place, Owner: o,
+	ref := port.DeviceRef
+	v.Sessions = append(v.Sessions, control.SessionState{DeviceRef: ref, Owner: o,
 		Program: s.program, Since: s.since.Truncate(time.Second), Ending: s.ctx.Err() != nil})
 	var states []control.QPState
 	var qps []verbs.QP
 	for _, h := range slices.Sorted(maps.Keys(s.objects)) {
 		switch x := s.objects[h].(type) {
 		case *pd:
-			v.PDs = append(v.PDs, control.PDState{Place: place, Owner: o, Handle: h,
+			v.PDs = append(v.PDs, control.PDState{DeviceRef: ref, Owner: o, Handle: h,
 				Users: x.mrs + x.mws + x.srqs + x.qps, MRs: x.mrs, MWs: x.mws, SRQs: x.srqs,
 				QPs: x.qps})
 		case *mr:
 			v.MRs = append(v.MRs, control.MRState{
-				Place: place, Owner: o, Handle: h, PD: x.pd.handle, STag: control.Key(x.mr.STag()),
-				Length: x.length, Access: x.access.String(),
+				DeviceRef: ref, Owner: o, Handle: h, PD: x.pd.handle,
+				STag: control.Key(x.mr.STag()), Length: x.length, Access: x.access.String(),
 			})
 		case *mw:
-			v.MWs = append(v.MWs, control.MWState{Place: place, Owner: o, Handle: h,
+			v.MWs = append(v.MWs, control.MWState{DeviceRef: ref, Owner: o, Handle: h,
 				PD: x.pd.handle, STag: control.Key(x.mw.STag())})
 		case *cq:
 			v.CQs = append(v.CQs, control.CQState{
-				Place: place, Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
+				DeviceRef: ref, Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
 				Completions: x.count.Load(), Overrun: x.overrun.Load(),
 			})
 		case *srq:
 			v.SRQs = append(v.SRQs, control.SRQState{
-				Place: place, Owner: o, Handle: h, PD: x.pd.handle, Depth: x.depth,
+				DeviceRef: ref, Owner: o, Handle: h, PD: x.pd.handle, Depth: x.depth,
 				Posted: x.eng.Len(), Limit: x.eng.Limit(), Users: x.users,
 			})
 		case *listener:

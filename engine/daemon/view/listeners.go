@@ -23,7 +23,7 @@ func Listeners(s *control.Snapshot) []control.ListenerState {
 
 // PortOf returns the port of a device.
 func PortOf(s *control.Snapshot, device string) control.Port {
-	p := control.Port{Place: control.Place{Device: device}, Port: 1}
+	p := control.Port{DeviceRef: control.DeviceRef{Device: device}, Port: 1}
 	for i := range s.Devices {
 		if s.Devices[i].Name == device {
 			p.Index = i

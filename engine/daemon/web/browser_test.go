@@ -186,7 +186,7 @@ func busy() func() control.Snapshot {
 			d := control.DeviceState{Name: name, DeviceMode: verbs.DeviceMode{Name: "xdp",
 				Interface: name, XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 2},
 				In: integral(second, 3*i, 70), Out: integral(second, 3*i+5, 41) / 3,
-				Addresses: []netip.Addr{}, Missing: []netip.Addr{}, Lost: []int{},
+				Addresses: []netip.Addr{}, Missing: []netip.Addr{}, UnservedQueues: []int{},
 				Dropped: []control.Drop{}}
 			if dropped := (n / 120) * 7; i == 0 && dropped > 0 {
 				d.Dropped = []control.Drop{{Cause: "checksum", Frames: dropped},
@@ -194,15 +194,15 @@ func busy() func() control.Snapshot {
 			}
 			s.Devices = append(s.Devices, d)
 			s.Statistics = append(s.Statistics, control.Statistic{
-				Port: control.Port{Place: control.Place{Device: name}}, Queue: new(0),
+				Port: control.Port{DeviceRef: control.DeviceRef{Device: name}}, Queue: new(0),
 				Part:     "stack",
 				Counters: control.Counters(stack.Stats{RxFrames: 81_000 * n, TxFrames: 44_000 * n}),
 			})
 		}
-		s.Devices[1].Unowned, s.Devices[1].Lost = 17, []int{1}
+		s.Devices[1].Unowned, s.Devices[1].UnservedQueues = 17, []int{1}
 		for i := range 12 {
 			q := control.QPState{
-				Port: control.Port{Place: control.Place{Device: []string{"eth0", "eth0",
+				Port: control.Port{DeviceRef: control.DeviceRef{Device: []string{"eth0", "eth0",
 					"eth1"}[i%3]}},
 				Owner: control.Owner{Session: uint64(3 + i%4)}, Handle: control.Handle(4 + i),
 				State: "RTS",

@@ -25,7 +25,7 @@ func example(second int) control.Snapshot {
 	d := control.DeviceState{Name: "eth0", DeviceMode: verbs.DeviceMode{Name: "xdp",
 		Interface: "eth0", XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 1},
 		In: 6000 * n, Out: 1500 * n, Dropped: []control.Drop{{Cause: "checksum", Frames: 3 * n}}}
-	port := control.Port{Place: control.Place{Device: "eth0"}}
+	port := control.Port{DeviceRef: control.DeviceRef{Device: "eth0"}}
 	s := control.Snapshot{Status: control.Status{
 		Schema: 1, Pid: 4711, Version: "v1.2.3", Uptime: 93_784, Devices: []control.DeviceState{d},
 		Exports: []control.ExportState{{Name: "scratch", Device: "eth0",

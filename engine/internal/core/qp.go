@@ -30,7 +30,7 @@ type QP struct {
 	ird, ord   int    // of the next connection, see SetReadDepth
 	owner      any    // see SetOwner
 	onEmpty    func() // see OnEmpty; nil: none
-	waits      bool   // see UsePrivate, like the next three
+	waits      bool   // see EmulateRC, like the next three
 	peerAgrees string
 	rnrTimer   uint8
 	onWaits    func(waits bool, timer uint8)
@@ -199,15 +199,15 @@ func (q *QP) coreConfig(s *Shard) rdmap.Config {
 	return cfg
 }
 
-// UsePrivate gives q the behaviour of InfiniBand's reliable connections, if the peer's private data is peerAgrees: Send
+// EmulateRC gives q the behaviour of InfiniBand's reliable connections, if the peer's private data is peerAgrees: Send
 // with immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
 // rdmap/private.go). A message without a receive waits until one is posted, instead of ending the connection. Later
 // messages wait as well; only tagged data, such as that of RDMA Writes, is placed meanwhile.
 //
 // rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when one of its messages waits. onWaits is called on the worker
-// when the peer reports that a message of q begins or ends waiting for a receive, with the peer's timer. UsePrivate
+// when the peer reports that a message of q begins or ends waiting for a receive, with the peer's timer. EmulateRC
 // must be called before q has a connection.
-func (q *QP) UsePrivate(peerAgrees string, rnrTimer uint8, onWaits func(waits bool, timer uint8)) {
+func (q *QP) EmulateRC(peerAgrees string, rnrTimer uint8, onWaits func(waits bool, timer uint8)) {
 	q.waits, q.peerAgrees, q.rnrTimer, q.onWaits = true, peerAgrees, rnrTimer, onWaits
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Client is a session of a program. Only one goroutine may use it.
 type Client struct {
-	*control.Conn
+	*control.Socket
 	last uint64 // ID of the last request
 }
 
@@ -22,7 +22,7 @@ func Dial(t testing.TB, socket, device string) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Client{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
+	r := &Client{Socket: control.NewSocket(c.(*net.UnixConn), control.MaxRequest)}
 	t.Cleanup(func() { r.Close() })
 	if err := r.Ask(control.OpHello,
 		&control.HelloArgs{Version: control.Version, Device: device}); err != nil {

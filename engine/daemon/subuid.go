@@ -14,9 +14,9 @@ import (
 // subordinateFile has the UID ranges of users for user namespaces, see subuid(5).
 const subordinateFile = "/etc/subuid"
 
-// owners maps a UID to the user that owns it. newuidmap(1) lets a user take all its subordinate UIDs, so limits per UID
-// would limit nothing. The file is checked for each session and reread when it has changed.
-type owners struct {
+// subordinateUIDs maps a UID to the user that owns it. newuidmap(1) lets a user take all its subordinate UIDs, so
+// limits per UID would limit nothing. The file is checked for each session and reread when it has changed.
+type subordinateUIDs struct {
 	file string
 
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ type uidRange struct {
 // ownerOf returns the UID of the owner of the range that contains uid. Without such a range it returns uid itself. If
 // the owner does not exist, or is root, whose ranges are for containers, it returns the first UID of the range. It does
 // not know ranges from other sources (NSS, systemd-nspawn).
-func (p *owners) ownerOf(uid uint32) uint32 {
+func (p *subordinateUIDs) ownerOf(uid uint32) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refresh()
@@ -59,7 +59,7 @@ func (p *owners) ownerOf(uid uint32) uint32 {
 }
 
 // refresh reads the file if it has changed.
-func (p *owners) refresh() {
+func (p *subordinateUIDs) refresh() {
 	st, err := os.Stat(p.file)
 	if err != nil {
 		p.stat, p.ranges = nil, nil

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestPersons: a subordinate UID belongs to the owner that the current content of the file names.
-func TestPersons(t *testing.T) {
+// TestSubordinateUIDs: a subordinate UID belongs to the owner that the current content of the file names.
+func TestSubordinateUIDs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subuid")
-	p := owners{file: file}
+	p := subordinateUIDs{file: file}
 	want := func(uid, owner uint32) {
 		t.Helper()
 		if got := p.ownerOf(uid); got != owner {
