@@ -34,9 +34,9 @@ type tenants struct {
 	directory string
 }
 
-// follow polls the daemon until ctx is done, and stores each reply or error with set.
-func (p *plugin) follow(ctx context.Context) {
-	v := daemonConn{socket: p.cfg.socket, replyTimeout: p.cfg.replyTimeout}
+// daemonLoop polls the daemon until ctx is done, and stores each reply or error with set.
+func (p *plugin) daemonLoop(ctx context.Context) {
+	v := daemonConn{socket: p.cfg.daemonSocket, replyTimeout: p.cfg.replyTimeout}
 	defer v.close()
 	for ctx.Err() == nil {
 		now, err := v.ask(ctx)

@@ -18,9 +18,9 @@ import (
 // endpoint is the name of the plugin's socket in the kubelet's directory.
 const endpoint = "xwarp.sock"
 
-// attend serves the kubelet until ctx is done. After a restart of the kubelet, which removes the sockets of plugins, it
-// registers again.
-func (p *plugin) attend(ctx context.Context) {
+// kubeletLoop serves the kubelet until ctx is done. After a restart of the kubelet, which removes the sockets of
+// plugins, it registers again.
+func (p *plugin) kubeletLoop(ctx context.Context) {
 	reported := ""
 	for ctx.Err() == nil {
 		err := p.serveKubelet(ctx, func() { reported = "" })

@@ -29,7 +29,7 @@ const (
 
 // config holds the command line settings.
 type config struct {
-	socket       string // control socket of the daemon
+	daemonSocket string // control socket of the daemon
 	kubelet      string // directory of the plugin sockets of the kubelet
 	pace         time.Duration
 	replyTimeout time.Duration
@@ -41,16 +41,17 @@ func main() { program.Main(run) }
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := config{pace: pace, replyTimeout: replyTimeout}
 	f := flag.NewFlagSet("xwarp-device-plugin", flag.ContinueOnError)
-	f.StringVar(&c.socket, "socket", control.DefaultPath, "control `socket` of xwarpd, to query "+
-		"its health and the number of sockets for containers (tenants.count)")
+	f.StringVar(&c.daemonSocket, "socket", control.DefaultPath, "control `socket` of xwarpd, to "+
+		"query its health and the number of sockets for containers (tenants.count)")
 	f.StringVar(&c.kubelet, "kubelet-dir", v1beta1.DevicePluginPath,
 		"`directory` of the sockets of the kubelet and its plugins")
 	if status, done := program.Parse(f, "xwarp-device-plugin offers control sockets of xwarpd to "+
 		"Kubernetes as the resource "+resource+".", args, stdout, stderr); done {
 		return status
 	}
-	if !filepath.IsAbs(c.socket) {
-		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: need an absolute path\n", c.socket)
+	if !filepath.IsAbs(c.daemonSocket) {
+		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: need an absolute path\n",
+			c.daemonSocket)
 		return exitUsage
 	}
 	c.log = slog.New(slog.NewJSONHandler(plain.JSON(stderr), nil))

@@ -27,43 +27,44 @@ type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	cfg *config
 
-	mu      sync.Mutex
-	tenants tenants       // last reply of the daemon
-	illness error         // why the devices are unhealthy; nil: healthy
-	changed chan struct{} // closed when the devices or their health change
+	mu              sync.Mutex
+	tenants         tenants       // last reply of the daemon
+	unhealthyReason error         // why the devices are unhealthy; nil: healthy
+	changed         chan struct{} // closed when the devices or their health change
 }
 
 func newPlugin(c *config) *plugin {
-	return &plugin{cfg: c, illness: errUnknown, changed: make(chan struct{})}
+	return &plugin{cfg: c, unhealthyReason: errUnknown, changed: make(chan struct{})}
 }
 
 func (p *plugin) serveLoop(ctx context.Context) {
 	var w sync.WaitGroup
-	w.Go(func() { p.follow(ctx) })
-	w.Go(func() { p.attend(ctx) })
+	w.Go(func() { p.daemonLoop(ctx) })
+	w.Go(func() { p.kubeletLoop(ctx) })
 	w.Wait()
 }
 
 // set stores the reply of the daemon, or the reason why there is none. In that case the devices of the last reply stay
 // listed, as unhealthy.
-func (p *plugin) set(now tenants, illness error) {
+func (p *plugin) set(now tenants, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if illness != nil {
+	if reason != nil {
 		now = p.tenants
 	}
-	if was, is := fmt.Sprint(p.illness), fmt.Sprint(illness); was != is {
-		if illness != nil {
-			p.cfg.log.Warn("devices are unhealthy", "socket", p.cfg.socket, "error", illness)
+	if was, is := fmt.Sprint(p.unhealthyReason), fmt.Sprint(reason); was != is {
+		if reason != nil {
+			p.cfg.log.Warn("devices are unhealthy", "socket", p.cfg.daemonSocket, "error", reason)
 		} else {
-			p.cfg.log.Info("devices are healthy", "socket", p.cfg.socket, "devices", now.count)
+			p.cfg.log.Info("devices are healthy", "socket", p.cfg.daemonSocket, "devices",
+				now.count)
 		}
 	}
-	if now != p.tenants || (illness == nil) != (p.illness == nil) {
+	if now != p.tenants || (reason == nil) != (p.unhealthyReason == nil) {
 		close(p.changed)
 		p.changed = make(chan struct{})
 	}
-	p.tenants, p.illness = now, illness
+	p.tenants, p.unhealthyReason = now, reason
 }
 
 // listDevices returns the devices and a channel that is closed when they change.
@@ -71,7 +72,7 @@ func (p *plugin) listDevices() (*v1beta1.ListAndWatchResponse, <-chan struct{}) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	health := v1beta1.Healthy
-	if p.illness != nil {
+	if p.unhealthyReason != nil {
 		health = v1beta1.Unhealthy
 	}
 	r := &v1beta1.ListAndWatchResponse{}
@@ -108,10 +109,10 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndW
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse,
 	error) {
 	p.mu.Lock()
-	have, illness := p.tenants, p.illness
+	have, reason := p.tenants, p.unhealthyReason
 	p.mu.Unlock()
-	if illness != nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v", resource, illness)
+	if reason != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v", resource, reason)
 	}
 	known := make([]string, have.count)
 	for i := range known {

@@ -86,7 +86,7 @@ func (n *node) daemon(tenants int) *daemon.Daemon {
 func (n *node) plugin(socket string) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	c := config{socket: socket, kubelet: n.kubelet, pace: 5 * time.Millisecond,
+	c := config{daemonSocket: socket, kubelet: n.kubelet, pace: 5 * time.Millisecond,
 		replyTimeout: 200 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
 	go func() { newPlugin(&c).serveLoop(ctx); close(ended) }()
 	n.t.Cleanup(func() { stop(); <-ended })

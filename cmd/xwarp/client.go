@@ -40,8 +40,8 @@ func (c *clientFlags) validate() error {
 	return c.device.Check()
 }
 
-// refused adds a hint to the error of a refused connection: that the program who may not be running there.
-func refused(err error, who string) error {
+// hintIfRefused adds a hint to the error of a refused connection: that the program who may not be running there.
+func hintIfRefused(err error, who string) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, tcp.CauseRefused) {
 		return fmt.Errorf("%w: is %s running at that address and port?", err, who)
 	}
@@ -79,7 +79,7 @@ func (c *clientFlags) reach(cmd *cobra.Command, g *global, use useClient) error 
 func (c *clientFlags) reachAt(cmd *cobra.Command, g *global, at netip.AddrPort,
 	limit time.Duration, use useClient) (ok bool, err error) {
 	ctx := cmd.Context()
-	d, err := g.openDevice(cmd, &c.device, transport.To, at, c.what)
+	d, err := g.openDevice(cmd, &c.device, transport.InterfaceToward, at, c.what)
 	if err != nil {
 		return false, err
 	}
@@ -106,5 +106,5 @@ func dial(ctx context.Context, d verbs.Device, at netip.AddrPort, limit time.Dur
 		err = fmt.Errorf("%w: is xwarp serve running there? Does a firewall block the port? (--timeout changes the limit)",
 			err)
 	}
-	return client, refused(err, "xwarp serve")
+	return client, hintIfRefused(err, "xwarp serve")
 }

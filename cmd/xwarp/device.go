@@ -26,7 +26,7 @@ func (g *global) openDevice(cmd *cobra.Command, flags *transport.Flags,
 	find func(netip.Addr) (string, error), at netip.AddrPort, address string) (verbs.Device,
 	error) {
 	d, err := flags.Open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
-	if errors.Is(err, transport.ErrWhich) {
+	if errors.Is(err, transport.ErrAmbiguousInterface) {
 		err = usagef("%w: set --interface, or give one of its addresses to %s (see: ip -br addr)",
 			err, address)
 	}

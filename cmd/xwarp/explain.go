@@ -46,7 +46,7 @@ func newExplain(*global) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
-		return each(explain.All(), func(e *explain.Entry) string {
+		return mapSlice(explain.All(), func(e *explain.Entry) string {
 			return e.Code + "\t" + e.Name
 		}), noFiles
 	}
@@ -61,15 +61,15 @@ func newExplain(*global) *cobra.Command {
 		}
 		text := listCodes(entries)
 		if !list {
-			text = strings.Join(each(entries, entryText), "\n")
+			text = strings.Join(mapSlice(entries, entryText), "\n")
 		}
 		return printOne(cmd, *asJSON, explanation{document{1, "explain"}, query, entries}, text)
 	}
 	return cmd
 }
 
-// each converts each element of a list. The result is never nil.
-func each[T, R any](list []T, convert func(*T) R) []R {
+// mapSlice converts each element of a list. The result is never nil.
+func mapSlice[T, R any](list []T, convert func(*T) R) []R {
 	all := make([]R, len(list))
 	for i := range list {
 		all[i] = convert(&list[i])

@@ -44,14 +44,14 @@ func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command,
 	}
 }
 
-// before matches the flags that rdma accepts before the object.
-var before = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
+// leadingFlags matches the flags that rdma accepts before the object.
+var leadingFlags = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
 
 // rearrange moves options from before the object to behind it, and joins --watch to its optional time. cobra supports
 // neither.
 func rearrange(root *cobra.Command, args []string) []string {
 	i := 0
-	for i < len(args) && before.MatchString(args[i]) {
+	for i < len(args) && leadingFlags.MatchString(args[i]) {
 		i++
 	}
 	if i == len(args) || strings.HasPrefix(args[i], "-") {

@@ -44,7 +44,7 @@ Only a user with access to the operator socket (root) may reload.`,
 			return err
 		}
 		err = printOne(cmd, o.json, reloadInfo{document{1, "reload"}, len(r.Errors) == 0, r.Applied,
-			r.Path, list(r.Restart), list(r.Errors)}, reloadText(&r))
+			r.Path, nonNil(r.Restart), nonNil(r.Errors)}, reloadText(&r))
 		switch {
 		case err != nil || len(r.Errors) == 0:
 			return err
@@ -58,8 +58,8 @@ Only a user with access to the operator socket (root) may reload.`,
 	return cmd
 }
 
-// list returns a list that is not nil, so that JSON has [] instead of null.
-func list(s []string) []string { return append([]string{}, s...) }
+// nonNil returns a list that is not nil, so that JSON has [] instead of null.
+func nonNil(s []string) []string { return append([]string{}, s...) }
 
 func reloadText(r *control.ReloadResult) string {
 	text := ""

@@ -82,7 +82,7 @@ aborts a transfer that makes no progress for the time of --idle, if another clie
 			return err
 		}
 		defer closing(&err, tree)
-		d, err := g.openDevice(cmd, &dev, transport.Of, at[0], "--listen")
+		d, err := g.openDevice(cmd, &dev, transport.InterfaceOf, at[0], "--listen")
 		if err != nil {
 			return err
 		}

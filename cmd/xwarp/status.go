@@ -59,7 +59,7 @@ func writeStatus(w io.Writer, s *control.Status) error {
 		}
 		if len(d.Addresses) > 0 {
 			plain.Fprintf(w, "\n  addresses %s",
-				strings.Join(each(d.Addresses, (*netip.Addr).String), ", "))
+				strings.Join(mapSlice(d.Addresses, (*netip.Addr).String), ", "))
 		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))

@@ -81,8 +81,8 @@ func daemonPath() (string, error) {
 	return filepath.Join(filepath.Dir(self), "xwarpd"), err
 }
 
-// clockwork runs f and shows the elapsed time in the status line.
-func clockwork(s *status, what string, f func() error) error {
+// withElapsedTime runs f and shows the elapsed time in the status line.
+func withElapsedTime(s *status, what string, f func() error) error {
 	start, done := time.Now(), make(chan struct{})
 	var shown sync.WaitGroup
 	shown.Go(func() {

@@ -74,7 +74,7 @@ func writeRows(w io.Writer, rows []ComparedRow) {
 	fmt.Fprintln(t, "workload\tmedian\tspread\tbest to best\t")
 	for _, r := range rows {
 		verdict := ""
-		if r.Fallen {
+		if r.Slower {
 			verdict = "fallen"
 		}
 		if r.Error != "" {
@@ -140,15 +140,15 @@ type ComparedRow struct {
 	Low    float64   `json:"low" doc:"smallest ratio"`
 	High   float64   `json:"high" doc:"largest ratio"`
 	Best   float64   `json:"best" doc:"ratio of the best figures of both binaries"`
-	Fallen bool      `json:"fallen" doc:"median and best are below the tolerance, in two sets of rounds"`
+	Slower bool      `json:"fallen" doc:"median and best are below the tolerance, in two sets of rounds"`
 	Error  string    `json:"error,omitempty" doc:"why the measurement failed"`
 }
 
 // Tolerance is the fraction by which the median ratio and the best ratio may be below 1.
 const Tolerance = 0.03
 
-// ErrFallen is wrapped by the error of a workload that is slower than with the old binary.
-var ErrFallen = errors.New("slower than the old binary")
+// ErrSlower is wrapped by the error of a workload that is slower than with the old binary.
+var ErrSlower = errors.New("slower than the old binary")
 
 // compareBinaries measures all workloads. It returns rows even if it fails. A workload that one binary does not support
 // has its error in its row, and is not a failure.
@@ -165,17 +165,17 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 			continue
 		}
 		row := o.measureRounds(ctx, w)
-		if row.Fallen { // a second set of rounds must agree
+		if row.Slower { // a second set of rounds must agree
 			again := o.measureRounds(ctx, w)
 			row.Old, row.New = append(row.Old, again.Old...), append(row.New, again.New...)
 			row.judge(w)
-			row.Fallen = row.Fallen && again.Fallen
+			row.Slower = row.Slower && again.Slower
 		}
 		if ctx.Err() != nil {
 			return rows, context.Cause(ctx)
 		}
-		if row.Fallen {
-			errs = append(errs, fmt.Errorf("%w: %s: %.3f (best against best %.3f)", ErrFallen,
+		if row.Slower {
+			errs = append(errs, fmt.Errorf("%w: %s: %.3f (best against best %.3f)", ErrSlower,
 				w.Name, row.Median, row.Best))
 		}
 		rows = append(rows, row)
@@ -226,7 +226,7 @@ func (r *ComparedRow) judge(w *Workload) {
 	}
 	r.Median, r.Low, r.High = endpoint.Spread(ratios)
 	r.Best = ratio(better(r.Old), better(r.New))
-	r.Fallen = r.Median < 1-Tolerance && r.Best < 1-Tolerance
+	r.Slower = r.Median < 1-Tolerance && r.Best < 1-Tolerance
 }
 
 var medianPattern = regexp.MustCompile(`\bp50 ([0-9.]+)`)

@@ -47,7 +47,7 @@ func TestCompareBinaries(t *testing.T) {
 			rows, err := compareBinaries(t.Context(),
 				CompareOptions{Old: usual, New: writeProgram(t, "new", tc.script),
 					Rounds: 4, Only: []string{"write-1500", "ping-pong"}})
-			if len(rows) != 2 || errors.Is(err, ErrFallen) != (len(tc.slower) > 0) {
+			if len(rows) != 2 || errors.Is(err, ErrSlower) != (len(tc.slower) > 0) {
 				t.Fatalf("%d rows, %v", len(rows), err)
 			}
 			for i, want := range []float64{tc.rate, tc.latency} {
@@ -60,8 +60,8 @@ func TestCompareBinaries(t *testing.T) {
 					t.Errorf("%s: ratio %.3f, want %.2f", r.Name, r.Median, want)
 				}
 				if slow := strings.Contains(strings.Join(tc.slower, " "),
-					r.Name); slow != r.Fallen {
-					t.Errorf("%s: fallen %v, want %v", r.Name, r.Fallen, slow)
+					r.Name); slow != r.Slower {
+					t.Errorf("%s: slower %v, want %v", r.Name, r.Slower, slow)
 				}
 			}
 		})
@@ -77,7 +77,7 @@ func TestSlowFigureIsMeasuredTwice(t *testing.T) {
 	rows, err := compareBinaries(t.Context(), CompareOptions{Old: writeProgram(t, "old",
 		benchLocalAnswer(1000, 5)),
 		New: writeProgram(t, "new", script), Rounds: 3, Only: []string{"write-64"}})
-	if err != nil || rows[0].Fallen || len(rows[0].New) != 6 {
+	if err != nil || rows[0].Slower || len(rows[0].New) != 6 {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }

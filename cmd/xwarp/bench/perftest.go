@@ -161,14 +161,14 @@ func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env end
 	p.Local = addrOf(c.LocalAddr())
 	p.Remote = addrOf(c.RemoteAddr())
 	p.Port = uint16(t.port + 1)
-	choice, err := t.device.Choose(func() (string, error) { return transport.Of(p.Local) })
+	choice, err := t.device.Choose(func() (string, error) { return transport.InterfaceOf(p.Local) })
 	if err != nil {
 		return p, env, errors.Join(err, c.Close())
 	}
 	t.choice, t.spec.Peer, t.spec.Ring = choice, peers[choice.Name], t.device.Ring
 	p.Interface, p.Socket, p.Queues = choice.Interface, t.device.Socket, t.device.Queues
 	if env.Interface = p.Interface; env.Interface == "" {
-		env.Interface, _ = transport.Of(p.Local) // only for the report
+		env.Interface, _ = transport.InterfaceOf(p.Local) // only for the report
 	}
 	if l, e := netlink.LinkByName(env.Interface); e == nil {
 		env.MTU = l.Attrs().MTU
@@ -250,7 +250,7 @@ func (t *testFlags) runClient(cmd *cobra.Command, version, server string) error 
 		s := t.spec
 		s.Size = n
 		var rep *endpoint.Report
-		err = clockwork(line, fmt.Sprintf("%d bytes", n), func() (err error) {
+		err = withElapsedTime(line, fmt.Sprintf("%d bytes", n), func() (err error) {
 			rep, err = endpoint.Run(ctx, c, place, env, s, len(sizes)-1-i)
 			return err
 		})

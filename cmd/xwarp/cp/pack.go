@@ -17,10 +17,10 @@ import (
 func (w *worker) copyPack(ctx context.Context, pack []*job) error {
 	var todo []*job
 	for _, j := range pack {
-		switch there, err := w.there(ctx, j); {
+		switch upToDate, err := w.isUpToDate(ctx, j); {
 		case err != nil:
 			w.failJob(j, err)
-		case there:
+		case upToDate:
 			w.unchanged(j)
 		default:
 			todo = append(todo, j)
@@ -67,7 +67,7 @@ func (w *worker) storePack(ctx context.Context, todo []*job) error {
 // finishPacked counts a file of a pack as copied if it is done. Otherwise it requeues the file, to be copied alone.
 func (w *worker) finishPacked(j *job, done bool) {
 	if !done {
-		w.againAlone(j)
+		w.requeueUnpacked(j)
 		return
 	}
 	w.addProgress(int64(j.attr.Length), false)
@@ -110,7 +110,7 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 	for i, j := range todo {
 		switch err := w.stage(dirs, j, files[i]); {
 		case errors.Is(err, errAlone):
-			w.againAlone(j)
+			w.requeueUnpacked(j)
 		case err != nil:
 			w.failJob(j, err)
 		default:

@@ -100,8 +100,8 @@ func (q *queue) takePack() (pack []*job) {
 	return pack
 }
 
-// againAlone requeues a file of a pack, to be copied on its own.
-func (q *queue) againAlone(j *job) {
+// requeueUnpacked requeues a file of a pack, to be copied on its own.
+func (q *queue) requeueUnpacked(j *job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	j.alone = true

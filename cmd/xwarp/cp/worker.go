@@ -58,13 +58,13 @@ func (w *worker) sync(ctx context.Context, packs bool) error {
 // copy copies this worker's share of a file. The first worker opens the local file, and lets others join.
 func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 	if first {
-		there, err := w.there(ctx, j)
-		if err == nil && !there {
+		upToDate, err := w.isUpToDate(ctx, j)
+		if err == nil && !upToDate {
 			err = j.openLocal()
 		}
-		if err != nil || there {
+		if err != nil || upToDate {
 			w.leave(j)
-			if there {
+			if upToDate {
 				w.unchanged(j)
 			}
 			return err
@@ -254,8 +254,8 @@ func (j *job) leave() error {
 	return j.out.Keep()
 }
 
-// there reports whether the destination has the same file: by length and modification time, or by SHA-256.
-func (w *worker) there(ctx context.Context, j *job) (bool, error) {
+// isUpToDate reports whether the destination has the same file: by length and modification time, or by SHA-256.
+func (w *worker) isUpToDate(ctx context.Context, j *job) (bool, error) {
 	a, err := w.destination(ctx, j)
 	switch {
 	case err != nil:

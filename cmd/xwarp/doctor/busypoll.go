@@ -19,7 +19,7 @@ var busyPollCheck = check{
 		for _, f := range e.deferral() {
 			s[f] = "0"
 		}
-		for _, n := range e.forgotten() {
+		for _, n := range e.abandonedNAPIs() {
 			s[fmt.Sprint(napiSetting, n.ID)] = "0 0"
 		}
 		return s, nil
@@ -57,7 +57,7 @@ func lookForDeferral(e *env) finding {
 			return finding{Warn, fmt.Sprintf("%s is %d", f, n), "echo 0 > " + f}
 		}
 	}
-	for _, n := range e.forgotten() {
+	for _, n := range e.abandonedNAPIs() {
 		return warn("NAPI %d defers its interrupt for %d ns, but no process has an AF_XDP socket on "+
 			"its queue: the polling process was killed before it could restore the setting", n.ID,
 			n.GROFlushTimeout).advise("xwarp doctor --fix --interface %s", e.name())
@@ -87,8 +87,9 @@ func (e *env) napi(queue int) (n ring.NAPI, err error) {
 	return ring.QueryNAPI(id)
 }
 
-// forgotten returns the NAPI instances that defer interrupts although no process has an AF_XDP socket on their queue.
-func (e *env) forgotten() (list []ring.NAPI) {
+// abandonedNAPIs returns the NAPI instances that defer interrupts although no process has an AF_XDP socket on their
+// queue.
+func (e *env) abandonedNAPIs() (list []ring.NAPI) {
 	for _, q := range e.opt.Queues {
 		n, err := e.napi(q)
 		if err != nil || n.DeferHardIRQs == 0 {

@@ -61,11 +61,11 @@ type Options struct {
 
 // env is the state of the host for the checks.
 type env struct {
-	opt   Options
-	nic   netlink.Link // interface that has the sockets: top, or the parent of a VLAN; nil without an interface
-	top   netlink.Link // Options.Interface
-	alone error        // why a VLAN does not use the sockets of its parent; otherwise nil
-	trial trial        // result of attaching and binding
+	opt          Options
+	nic          netlink.Link // interface that has the sockets: top, or the parent of a VLAN; nil without an interface
+	top          netlink.Link // Options.Interface
+	whyNotShared error        // why a VLAN does not use the sockets of its parent; otherwise nil
+	trial        trial        // result of attaching and binding
 
 	config func() (*config.Loaded, error) // configuration of the daemon, read once
 }
@@ -166,7 +166,7 @@ func newEnv(o Options) (e *env, done func(), err error) {
 			runtime.UnlockOSThread()
 			return nil, nil, fmt.Errorf("interface %q: %w (see: ip -br link)", o.Interface, err)
 		}
-		e.nic, _, e.alone = vlan.Trunk(e.top)
+		e.nic, _, e.whyNotShared = vlan.Trunk(e.top)
 	}
 	if len(o.Queues) == 0 {
 		e.opt.Queues = []int{0}
@@ -204,7 +204,7 @@ func (c *check) apply(e *env, state string) error {
 	if err != nil {
 		return fmt.Errorf("save old settings: %w", err)
 	}
-	if err := remember(state, record{c.name, e.opt.Interface, before}); err != nil {
+	if err := appendRecord(state, record{c.name, e.opt.Interface, before}); err != nil {
 		return err
 	}
 	return c.putAll(e, want)

@@ -89,8 +89,8 @@ func lookForTags(e *env) finding {
 	f, err := ethtool.Features(e.name())
 	strips := err == nil && f[ethtool.VLANStripping].On
 	switch n := vlans(e.nic); {
-	case e.alone != nil:
-		return warn("%s uses generic XDP: %v", e.top.Attrs().Name, e.alone)
+	case e.whyNotShared != nil:
+		return warn("%s uses generic XDP: %v", e.top.Attrs().Name, e.whyNotShared)
 	case e.top != e.nic && strips:
 		return fine("%s uses the sockets of %s; xwarpd turns %s off meanwhile",
 			e.top.Attrs().Name, e.name(), ethtool.VLANStripping)

@@ -23,22 +23,22 @@ type record struct {
 	Before    settings `json:"before" doc:"previous settings"`
 }
 
-// memory is the state file, whose directory is locked until it is closed.
-type memory struct {
+// stateFile is the state file, whose directory is locked until it is closed.
+type stateFile struct {
 	dir  *hostfile.Dir
 	name string
 }
 
-// openMemory opens the directory of a state file, which may not exist yet. With create, it creates the directory.
-func openMemory(file string, create bool) (*memory, error) {
+// openState opens the directory of a state file, which may not exist yet. With create, it creates the directory.
+func openState(file string, create bool) (*stateFile, error) {
 	dir, err := hostfile.OpenDir(filepath.Dir(file), create)
 	if err != nil {
 		return nil, fmt.Errorf("state file: %w (see --state)", err)
 	}
-	return &memory{dir, filepath.Base(file)}, nil
+	return &stateFile{dir, filepath.Base(file)}, nil
 }
 
-func (m *memory) recall() (records []record, err error) {
+func (m *stateFile) readRecords() (records []record, err error) {
 	b, err := m.dir.Read(m.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -53,7 +53,7 @@ func (m *memory) recall() (records []record, err error) {
 	return records, nil
 }
 
-func (m *memory) store(records []record) error {
+func (m *stateFile) writeRecords(records []record) error {
 	if len(records) == 0 {
 		return m.dir.Remove(m.name)
 	}
@@ -64,15 +64,15 @@ func (m *memory) store(records []record) error {
 	return m.dir.Write(m.name, append(b, '\n'))
 }
 
-// remember appends r to the file atomically.
-func remember(file string, r record) error {
-	m, err := openMemory(file, true)
+// appendRecord appends r to the file atomically.
+func appendRecord(file string, r record) error {
+	m, err := openState(file, true)
 	if err != nil {
 		return err
 	}
-	records, err := m.recall()
+	records, err := m.readRecords()
 	if err == nil {
-		err = m.store(append(records, r))
+		err = m.writeRecords(append(records, r))
 	}
 	return errors.Join(err, m.dir.Close())
 }
@@ -87,7 +87,7 @@ type Undone struct {
 func Undo(state string) (done []Undone, err error) { return undo(state, Options{}) }
 
 func undo(state string, o Options) (done []Undone, err error) {
-	m, err := openMemory(state, false)
+	m, err := openState(state, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -95,7 +95,7 @@ func undo(state string, o Options) (done []Undone, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.dir.Close()) }()
-	records, err := m.recall()
+	records, err := m.readRecords()
 	if err != nil || len(records) == 0 {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func undo(state string, o Options) (done []Undone, err error) {
 		}
 		done = append(done, u)
 	}
-	err = m.store(left)
+	err = m.writeRecords(left)
 	if dir := filepath.Dir(state); err == nil && len(left) == 0 &&
 		filepath.Base(dir) == filepath.Base(filepath.Dir(DefaultState)) {
 		os.Remove(dir) // fails while another file of --state is in it

@@ -17,7 +17,7 @@ func TestUndoOwnFilesOnly(t *testing.T) {
 		"rss":       victim,
 	} {
 		state := filepath.Join(t.TempDir(), "dir", "state.json")
-		if err := remember(state, record{Check: check, Interface: "lo",
+		if err := appendRecord(state, record{Check: check, Interface: "lo",
 			Before: settings{file: "0"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestStateOfAnotherUser(t *testing.T) {
 		!strings.Contains(err.Error(), "owned by user 65534") {
 		t.Errorf("Undo: %+v, %v", u, err)
 	}
-	if err := remember(state, record{Check: "x"}); err == nil {
+	if err := appendRecord(state, record{Check: "x"}); err == nil {
 		t.Error("written")
 	}
 	if DefaultState == "/var/lib/xwarp" || strings.HasPrefix(DefaultState, "/var/lib/xwarp/") {

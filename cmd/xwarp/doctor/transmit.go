@@ -38,12 +38,12 @@ var transmitCheck = check{
 				e.name()).advise("systemctl stop xwarpd, or stop the other process; then "+
 				"xwarp doctor --interface %s --only transmit --measure", e.name())
 		}
-		return compareWays(e.measureTransmit(), auto)
+		return compareModes(e.measureTransmit(), auto)
 	},
 }
 
-// way is one transmit mode, measured with the longest packets that it supports.
-type way struct {
+// transmitMode is one transmit mode, measured with the longest packets that it supports.
+type transmitMode struct {
 	name   xdp.Transmit
 	packet int                 // bytes
 	err    error               // the mode is not available
@@ -53,17 +53,17 @@ type way struct {
 }
 
 // gbps returns the payload rate in Gbit/s.
-func (w *way) gbps() float64 {
+func (w *transmitMode) gbps() float64 {
 	return w.rate * float64(w.packet+transmitIPAt-transmitHeaders) * 8 / 1e9
 }
 
 // measureTransmit sends frames with each mode. Their source and destination MAC addresses are the interface's own, so
 // the next switch drops them.
-func (e *env) measureTransmit() (ways []*way) {
+func (e *env) measureTransmit() (ways []*transmitMode) {
 	mtu := e.nic.Attrs().MTU
 	try := func(name xdp.Transmit, packet int,
 		open func([]byte) (func() int, func() error, error)) {
-		w := &way{name: name, packet: packet}
+		w := &transmitMode{name: name, packet: packet}
 		w.send, w.close, w.err = open(transmitFrame(e.nic.Attrs().HardwareAddr, packet))
 		ways = append(ways, w)
 	}
@@ -84,7 +84,7 @@ func (e *env) measureTransmit() (ways []*way) {
 	return ways
 }
 
-func (w *way) measure() float64 {
+func (w *transmitMode) measure() float64 {
 	from, n := time.Now(), 0
 	for time.Since(from) < transmitTurn {
 		got := w.send()
@@ -95,9 +95,11 @@ func (w *way) measure() float64 {
 	return float64(n) / time.Since(from).Seconds()
 }
 
-// compareWays compares the measurements with the mode that "auto" selects.
-func compareWays(ways []*way, auto xdp.Transmit) finding {
-	slices.SortStableFunc(ways, func(a, b *way) int { return cmp.Compare(b.gbps(), a.gbps()) })
+// compareModes compares the measurements with the mode that "auto" selects.
+func compareModes(ways []*transmitMode, auto xdp.Transmit) finding {
+	slices.SortStableFunc(ways, func(a, b *transmitMode) int {
+		return cmp.Compare(b.gbps(), a.gbps())
+	})
 	var results []string
 	var taken float64
 	for _, w := range ways {

@@ -39,7 +39,7 @@ func TestMeasure(t *testing.T) {
 		if got := float64(received(t, w) - before); got < sent/2 {
 			t.Errorf("%.0f frames arrived, %.0f were sent in the best turns", got, sent)
 		}
-		f := compareWays(ways, xdp.TransmitXDP)
+		f := compareModes(ways, xdp.TransmitXDP)
 		if !strings.Contains(f.what, "Gbit/s in packets of 1500 bytes") || f.status == Fail {
 			t.Errorf("%+v", f)
 		}
@@ -69,29 +69,29 @@ func TestMeasureBesideDevice(t *testing.T) {
 
 // TestCompareWays: modes are compared by bytes per second, not by packets per second.
 func TestCompareWays(t *testing.T) {
-	list := func() []*way {
-		return []*way{{name: xdp.TransmitXDP, packet: 9000, rate: 100},
+	list := func() []*transmitMode {
+		return []*transmitMode{{name: xdp.TransmitXDP, packet: 9000, rate: 100},
 			{name: xdp.TransmitGSO, packet: 3346, rate: 500}}
 	}
-	if f := compareWays(list(), xdp.TransmitGSO); f.status != OK {
+	if f := compareModes(list(), xdp.TransmitGSO); f.status != OK {
 		t.Errorf("auto takes the fastest: %+v", f)
 	}
-	f := compareWays(list(), xdp.TransmitXDP)
+	f := compareModes(list(), xdp.TransmitXDP)
 	if f.status != Warn || !strings.Contains(f.remedy, `"packet-gso"`) {
 		t.Errorf("auto takes the slowest: %+v", f)
 	}
 	short := list()
 	short[1].rate = 250
-	if f := compareWays(short, xdp.TransmitXDP); f.status != OK {
+	if f := compareModes(short, xdp.TransmitXDP); f.status != OK {
 		t.Errorf("auto takes fewer and longer packets: %+v", f)
 	}
 	near := list()
 	near[1].packet, near[1].rate = 9000, 110
-	if f := compareWays(near, xdp.TransmitXDP); f.status != OK {
+	if f := compareModes(near, xdp.TransmitXDP); f.status != OK {
 		t.Errorf("a tenth is no reason: %+v", f)
 	}
-	none := []*way{{name: xdp.TransmitXDP, err: errors.New("queue 0 is busy")}}
-	if f := compareWays(none, xdp.TransmitXDP); f.status != Warn ||
+	none := []*transmitMode{{name: xdp.TransmitXDP, err: errors.New("queue 0 is busy")}}
+	if f := compareModes(none, xdp.TransmitXDP); f.status != Warn ||
 		!strings.Contains(f.what, "queue 0 is busy") {
 		t.Errorf("none: %+v", f)
 	}

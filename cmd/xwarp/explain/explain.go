@@ -35,20 +35,21 @@ type Entry struct {
 	Note    string   `json:"note,omitempty" doc:"how the requested code differs from this one"`
 }
 
-// The tables of texts. foreign holds completion statuses that xwarp never returns: Find searches them, All omits them.
+// The tables of texts. unusedStatuses holds completion statuses that xwarp never returns: Find searches them, All omits
+// them.
 var (
-	terminates = table(Terminate, "terminate")
-	statuses   = table(Status, "status")
-	foreign    = table(Status, "foreign")
-	events     = table(Event, "event")
-	tcpEnds    = table(TCP, "tcp")
-	errnos     = table(Errno, "error")
-	drops      = table(Drop, "drop")
-	messages   = table(Log, "log", "link")
-	outcomes   = table(Outcome, "outcome") // in addition to drops; found by byCounter
+	terminates     = table(Terminate, "terminate")
+	statuses       = table(Status, "status")
+	unusedStatuses = table(Status, "foreign")
+	events         = table(Event, "event")
+	tcpEnds        = table(TCP, "tcp")
+	errnos         = table(Errno, "error")
+	drops          = table(Drop, "drop")
+	messages       = table(Log, "log", "link")
+	outcomes       = table(Outcome, "outcome") // in addition to drops; found by byCounter
 )
 
-// All returns the entries except foreign statuses, counters and steering outcomes: Terminates in the order of the RFCs,
+// All returns the entries except unusedStatuses, counters and steering outcomes: Terminates in the order of the RFCs,
 // statuses, events, TCP, errors, drop causes and log messages.
 func All() []Entry {
 	return slices.Concat(terminates(), statuses(), events(), tcpEnds(), errnos(), drops(),

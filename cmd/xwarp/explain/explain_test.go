@@ -69,7 +69,7 @@ func TestEverything(t *testing.T) {
 		t.Errorf("%d texts for %d ends of a connection", len(tcpEnds()), n)
 	}
 	numbers := map[int]bool{}
-	for _, e := range slices.Concat(statuses(), foreign()) {
+	for _, e := range slices.Concat(statuses(), unusedStatuses()) {
 		complete(t, &e)
 		if numbers[e.Number] {
 			t.Errorf("%s: the number %d is another status's", e.Code, e.Number)
@@ -97,7 +97,7 @@ func TestFiles(t *testing.T) {
 		}
 		total += len(file.Entry)
 	}
-	if known := len(All()) + len(foreign()) + len(outcomes()); known != total {
+	if known := len(All()) + len(unusedStatuses()) + len(outcomes()); known != total {
 		t.Errorf("%d entries in the files, %d in the tables", total, known)
 	}
 }

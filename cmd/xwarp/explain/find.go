@@ -61,7 +61,7 @@ func byWireBytes(q string) []Entry {
 }
 
 func byName(q string) []Entry {
-	for _, e := range append(All(), foreign()...) {
+	for _, e := range append(All(), unusedStatuses()...) {
 		code := strings.ToLower(e.Code)
 		if code == q || strings.ToLower(e.Name) == q || code == "rdma_cm_event_"+q {
 			return []Entry{e}
@@ -90,7 +90,7 @@ func byNumber(q string) (list []Entry) {
 	if err != nil || len(q) > 2 {
 		return nil
 	}
-	for _, e := range slices.Concat(statuses(), foreign()) {
+	for _, e := range slices.Concat(statuses(), unusedStatuses()) {
 		if e.Number == n {
 			list = append(list, e)
 		}
@@ -106,7 +106,7 @@ func byNumber(q string) (list []Entry) {
 func byWords(q string) []Entry {
 	words := strings.Fields(q)
 	var inName, inText []Entry
-	for _, e := range append(All(), foreign()...) {
+	for _, e := range append(All(), unusedStatuses()...) {
 		name := strings.ToLower(e.Code + " " + e.Name)
 		switch {
 		case containsAll(name, words):

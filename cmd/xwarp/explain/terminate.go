@@ -11,12 +11,12 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// slashes matches layer/type/code, alone or in a log line.
-var slashes = regexp.MustCompile(`\b([0-9]|1[0-5])/([0-9]|1[0-5])/(?:0x)?([0-9a-f]{1,2})\b`)
+// causePattern matches layer/type/code, alone or in a log line.
+var causePattern = regexp.MustCompile(`\b([0-9]|1[0-5])/([0-9]|1[0-5])/(?:0x)?([0-9a-f]{1,2})\b`)
 
 // causeOf parses layer/type/code.
 func causeOf(s string) (ddp.Cause, bool) {
-	m := slashes.FindStringSubmatch(s)
+	m := causePattern.FindStringSubmatch(s)
 	if m == nil {
 		return 0, false
 	}

@@ -32,8 +32,8 @@ func InZone(a netip.Addr) (netip.Addr, error) {
 	return a.WithZone(link.Attrs().Name), nil
 }
 
-// To returns the interface of the route to a remote address. It is lo for an address of this host.
-func To(remote netip.Addr) (string, error) {
+// InterfaceToward returns the interface of the route to a remote address. It is lo for an address of this host.
+func InterfaceToward(remote netip.Addr) (string, error) {
 	if zone := remote.Zone(); zone != "" { // of a link-local address
 		a, err := InZone(remote)
 		return a.Zone(), err
@@ -54,13 +54,14 @@ func To(remote netip.Addr) (string, error) {
 	return link.Attrs().Name, nil
 }
 
-// Of returns the interface that has a local address. The error is ErrWhich for a wildcard address.
-func Of(local netip.Addr) (string, error) {
+// InterfaceOf returns the interface that has a local address. The error is ErrAmbiguousInterface for a wildcard
+// address.
+func InterfaceOf(local netip.Addr) (string, error) {
 	if local.IsUnspecified() {
-		return "", ErrWhich
+		return "", ErrAmbiguousInterface
 	}
 	if local.Is6() && local.IsLinkLocalUnicast() {
-		return To(local)
+		return InterfaceToward(local)
 	}
 	links, err := net.Interfaces()
 	if err != nil {

@@ -116,11 +116,12 @@ func Switch[T any](set *pflag.FlagSet, v *T, on, off T, name, usage string) {
 	})
 }
 
-// Finder returns the interface of an address or of the route to it. The error is ErrWhich for a wildcard address.
+// Finder returns the interface of an address or of the route to it. The error is ErrAmbiguousInterface for a wildcard
+// address.
 type Finder func() (string, error)
 
-// ErrWhich means that the address does not determine an interface.
-var ErrWhich = errors.New("cannot choose an interface")
+// ErrAmbiguousInterface means that the address does not determine an interface.
+var ErrAmbiguousInterface = errors.New("cannot choose an interface")
 
 // Open opens the device. find determines the interface if the flags do not.
 func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
@@ -166,7 +167,8 @@ func (f *Flags) choose(find Finder) (c Choice, err error) {
 	c = Choice{Name: XDP, Interface: f.Interface}
 	var unknown error // the interface could not be determined
 	if c.Interface == "" {
-		if c.Interface, unknown = find(); unknown != nil && !errors.Is(unknown, ErrWhich) {
+		c.Interface, unknown = find()
+		if unknown != nil && !errors.Is(unknown, ErrAmbiguousInterface) {
 			return c, unknown
 		}
 	}
@@ -195,7 +197,8 @@ func (f *Flags) openDaemon(c *Choice) error {
 	var refusal *control.Error
 	switch {
 	case err == nil:
-		c.Name, c.Interface, c.daemon = Daemon, d.Transport().Interface, &asking{d, f.MPA, f.DSCP}
+		c.Name, c.Interface = Daemon, d.Transport().Interface
+		c.daemon = &configuredDevice{d, f.MPA, f.DSCP}
 		return nil
 	case f.Transport == Daemon:
 		return err
@@ -225,22 +228,22 @@ func (c *Choice) Explain(err error) error {
 
 var errNotPermitted = errors.New("operation not permitted")
 
-// asking is a daemon's device that applies the MPA flags and --dscp to its connections. Without flags the daemon's
-// policy applies.
-type asking struct {
+// configuredDevice is a daemon's device that applies the MPA flags and --dscp to its connections. Without flags the
+// daemon's policy applies.
+type configuredDevice struct {
 	*client.Device
 	mpa  verbs.MPAConfig
 	dscp int
 }
 
-func (a *asking) ask(own **verbs.MPAConfig) {
+func (a *configuredDevice) ask(own **verbs.MPAConfig) {
 	if *own == nil && a.mpa != (verbs.MPAConfig{}) {
 		*own = &a.mpa
 	}
 }
 
 // Dial implements verbs.Device.
-func (a *asking) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
+func (a *configuredDevice) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	cfg verbs.DialConfig) error {
 	a.ask(&cfg.MPA)
 	cfg.DSCP = cmp.Or(cfg.DSCP, a.dscp)
@@ -248,7 +251,8 @@ func (a *asking) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 }
 
 // Listen implements verbs.Device.
-func (a *asking) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
+func (a *configuredDevice) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener,
+	error) {
 	a.ask(&cfg.MPA)
 	cfg.DSCP = cmp.Or(cfg.DSCP, a.dscp)
 	return a.Device.Listen(addr, cfg)
