@@ -1,7 +1,7 @@
 #!/bin/sh
 # fuzz.sh runs every fuzzer of the repository in turn:
 #	scripts/fuzz.sh 30s [PACKAGE...]
-# Each fuzzer runs for the given time with go test -fuzz, which searches for inputs with new coverage. Then package
+# Each fuzzer runs for the given time with `go test -fuzz`, to find inputs with new coverage. Then package
 # engine/testkit/havoc changes all inputs that were found, for the same time and many times faster. fuzz.sh prints the
 # coverage of each fuzzer, and at the end the number of executions. An input that fails is written below the package's
 # testdata/fuzz, so that go test runs it from then on.
