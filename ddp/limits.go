@@ -1,6 +1,6 @@
 package ddp
 
-// Limits of the package, each with the attack or the exhaustion that it stops.
+// Limits of the package, with the attack or the exhaustion that they stop.
 const (
 	// MaxRegions bounds the memory regions of one table: a local consumer can repeat registration without end (RFC
 	// 5042, 6.4). A table has at most four times as many slots.

@@ -49,7 +49,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	case v == accept:
 		return r.absorbIslands()
 	case v == postpone && r.islands[0].chainStart < 0: // the walk may have placed FPDUs of this island
-		return r.joinInOrder()
+		return r.joinFirstIsland()
 	}
 	return nil
 }
@@ -112,15 +112,15 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 				return nil
 			}
 		}
-		if err := r.joinInOrder(); err != nil {
+		if err := r.joinFirstIsland(); err != nil {
 			return err
 		}
 	}
 }
 
-// joinInOrder adds the first island to the part in order. It ends the stream if the island's chain does not start at
-// chainEnd of the part in order.
-func (r *Receiver) joinInOrder() *ulpdu.Error {
+// joinFirstIsland adds the first island to the part in order. It ends the stream if the island's chain does not start
+// at chainEnd of the part in order.
+func (r *Receiver) joinFirstIsland() *ulpdu.Error {
 	p, isl := &r.inOrder, &r.islands[0]
 	if isl.chainStart >= 0 {
 		if p.chainEnd != isl.chainStart {

@@ -92,7 +92,7 @@ func TestBlindSegments(t *testing.T) {
 	}
 	const seed = 1
 	r := rand.New(rand.NewPCG(seed, 7))
-	var b tcp.Budget
+	var b tcp.ChallengeBudget
 	b.Init(100, 99)
 	p := newPeer(t, tcp.Config{Budget: &b, RcvSpace: 1 << 16})
 	p.open(mss(1000), sackOK(), ts(1<<31, 0))
@@ -187,7 +187,7 @@ func TestSegmentSmack(t *testing.T) {
 
 //req:rfc5961-7-1
 func TestBudget(t *testing.T) {
-	var b tcp.Budget
+	var b tcp.ChallengeBudget
 	b.Init(100, 42)
 	counts := map[int]bool{}
 	now := tick.Time(0)
@@ -213,7 +213,7 @@ func TestBudget(t *testing.T) {
 // default. Every probe is answered. The budget of challenge ACKs does not limit these answers, because a peer without
 // an answer ends its connection.
 func TestProbesOfMany(t *testing.T) {
-	var b tcp.Budget
+	var b tcp.ChallengeBudget
 	b.Init(1000, 7)
 	peers := make([]*peer, 20_000)
 	for i := range peers {
@@ -241,7 +241,7 @@ func TestProbesOfMany(t *testing.T) {
 // TestProbeFlood: forged probes cause a limited number of answers, take nothing from the shared budget, and are
 // counted.
 func TestProbeFlood(t *testing.T) {
-	var b tcp.Budget
+	var b tcp.ChallengeBudget
 	b.Init(1000, 7)
 	p := newPeer(t, tcp.Config{Budget: &b})
 	p.open(mss(1000), win(0xffff))
@@ -260,7 +260,7 @@ func TestProbeFlood(t *testing.T) {
 
 // TestProbesBesideAttack: a probe is answered even after other connections have used up the shared budget.
 func TestProbesBesideAttack(t *testing.T) {
-	var b tcp.Budget
+	var b tcp.ChallengeBudget
 	b.Init(1000, 7)
 	p := newPeer(t, tcp.Config{Budget: &b})
 	p.open(mss(1000), win(0xffff))
@@ -272,7 +272,7 @@ func TestProbesBesideAttack(t *testing.T) {
 
 // TestHalfOpenChallenges: segments for one half-open connection cannot use up the shared budget of challenge ACKs.
 func TestHalfOpenChallenges(t *testing.T) {
-	var b tcp.Budget
+	var b tcp.ChallengeBudget
 	b.Init(1000, 7)
 	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{Budget: &b}})
 	tu := tuple(4000)

@@ -27,7 +27,7 @@ func TestBlindSweep(t *testing.T) {
 		{"bytes", wire.ACK | wire.PSH, 100}, {"FIN", wire.ACK | wire.FIN, 0}} {
 		t.Run(k.name, func(t *testing.T) {
 			const window = 1 << 16
-			var b tcp.Budget
+			var b tcp.ChallengeBudget
 			b.Init(100, 5)
 			p := newPeer(t, tcp.Config{Budget: &b, RcvSpace: window, NoTimestamps: true})
 			p.open(mss(1000), win(0xffff))

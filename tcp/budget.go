@@ -2,9 +2,9 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// Budget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). The limit of each interval is
-// random, so that an attacker who counts answers learns nothing about other connections.
-type Budget struct {
+// ChallengeBudget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). The limit of each interval
+// is random, so that an attacker who counts answers learns nothing about other connections.
+type ChallengeBudget struct {
 	perInterval int
 	left        int
 	until       tick.Time
@@ -13,17 +13,17 @@ type Budget struct {
 }
 
 // Init allows perSecond challenge ACKs per second on average; 0 means 1000. seed must be random.
-func (b *Budget) Init(perSecond int, seed uint64) {
+func (b *ChallengeBudget) Init(perSecond int, seed uint64) {
 	if perSecond <= 0 {
 		perSecond = 1000
 	}
-	*b = Budget{perInterval: perSecond, rng: seed}
+	*b = ChallengeBudget{perInterval: perSecond, rng: seed}
 }
 
 // Used returns the number of challenge ACKs allowed since Init.
-func (b *Budget) Used() uint64 { return b.used }
+func (b *ChallengeBudget) Used() uint64 { return b.used }
 
-func (b *Budget) allow(now tick.Time) bool {
+func (b *ChallengeBudget) allow(now tick.Time) bool {
 	if now >= b.until {
 		b.until = now.Add(tick.Second)
 		b.left = b.perInterval/2 + int(b.next()%uint64(b.perInterval+1))
@@ -37,7 +37,7 @@ func (b *Budget) allow(now tick.Time) bool {
 }
 
 // next returns the next number of the generator SplitMix64.
-func (b *Budget) next() uint64 {
+func (b *ChallengeBudget) next() uint64 {
 	b.rng += 0x9e3779b97f4a7c15
 	z := b.rng
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

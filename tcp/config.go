@@ -102,7 +102,7 @@ type Config struct {
 	Loss loss.Config
 
 	// Budget limits the challenge ACKs of all connections of a worker. nil: only each connection's own limit applies.
-	Budget *Budget
+	Budget *ChallengeBudget
 }
 
 func setDefault[T comparable](v *T, d T) {

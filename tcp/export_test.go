@@ -47,7 +47,7 @@ func Same(a, b *Conn) bool {
 func (c *Conn) HeldSteps() uint64 { return c.outOfOrder.steps }
 
 // Take exports allow: it takes one challenge ACK from the budget, and returns false if none is left.
-func (b *Budget) Take(now tick.Time) bool { return b.allow(now) }
+func (b *ChallengeBudget) Take(now tick.Time) bool { return b.allow(now) }
 
 // SipHash exports sipHash, the hash of ISNs and cookies.
 func SipHash(key *[16]byte, p []byte) uint64 { return sipHash(key, p) }

@@ -174,7 +174,7 @@ func TestCookieTailHalfOpen(t *testing.T) {
 // TestBudgetDefault: Init with 0 or less allows 1000 challenge ACKs per second.
 func TestBudgetDefault(t *testing.T) {
 	for _, n := range []int{0, -1} {
-		var b, documented tcp.Budget
+		var b, documented tcp.ChallengeBudget
 		b.Init(n, 3)
 		documented.Init(1000, 3)
 		for s := range tick.Time(20) {

@@ -25,7 +25,7 @@ type span struct{ from, to int }
 type rule struct {
 	reset    bool      // second: a RST at RCV.NXT must end it; if false, it may
 	ours     bool      // fifth: the acknowledgement of our FIN changes the state
-	finAcked tcp.State // fifth: the state after that
+	finAcked tcp.State // fifth: the state after the acknowledgement of our FIN
 	text     bool      // seventh: text is accepted
 	finLeads tcp.State // eighth: the state after the peer's FIN
 }

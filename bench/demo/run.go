@@ -216,7 +216,7 @@ func (r *run) transfer(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return errors.Join(r.disconnect(ctx), r.inspect())
+	return errors.Join(r.closeConnection(ctx), r.inspect())
 }
 
 // explain adds the progress of both ends to a timeout error.
@@ -242,8 +242,8 @@ func (r *run) snapshot() {
 	}
 }
 
-// disconnect closes gracefully, so that a capture shows the end of the connection too.
-func (r *run) disconnect(ctx context.Context) error {
+// closeConnection closes gracefully, so that a capture shows the end of the connection too.
+func (r *run) closeConnection(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, closeTimeout,
 		fmt.Errorf("the connection did not close within %v", closeTimeout))
 	defer cancel()

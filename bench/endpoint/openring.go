@@ -9,16 +9,16 @@ import (
 
 // ringPort is AF_XDP by package ring.
 type ringPort struct {
-	s     *ring.Socket
-	steer *bpf.Steering
-	n     int    // bytes of a frame
-	mem   []byte // payload is copied from here into frames and from frames to here; nil: not copied
-	at    int    // offset in mem of the next copy
-	batch [burst]ring.Packet
+	s        *ring.Socket
+	steer    *bpf.Steering
+	frameLen int    // bytes of a frame
+	mem      []byte // payload is copied from here into frames and from frames to here; nil: not copied
+	at       int    // offset in mem of the next copy
+	batch    [burst]ring.Packet
 }
 
 func openRing(e *frames) (framePort, error) {
-	p := &ringPort{n: len(e.frame)}
+	p := &ringPort{frameLen: len(e.frame)}
 	if e.spec.Copy {
 		p.mem = make([]byte, copyArea)
 		clear(p.mem) // allocates its pages before the measurement
@@ -59,9 +59,9 @@ func (p *ringPort) transmit(most int) (n int) {
 			break
 		}
 		if p.mem != nil {
-			copy(buf.Data[payloadAt:p.n], p.nextPayload(p.n-payloadAt))
+			copy(buf.Data[payloadAt:p.frameLen], p.nextPayload(p.frameLen-payloadAt))
 		}
-		p.s.Send(buf, p.n)
+		p.s.Send(buf, p.frameLen)
 		n++
 	}
 	p.s.Flush()

@@ -209,7 +209,7 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 		return errors.Join(errs...)
 	}
 	for i, v := range d.devices {
-		if v.Absent {
+		if v.NeverOpened {
 			d.logOf(v).Error("cannot open device: retrying; other devices are not affected",
 				"error", errs[i], "next", "see the error; xwarp status shows the device")
 		}
@@ -220,7 +220,7 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 // DropRights drops the capabilities that a running daemon does not need, once all devices are open.
 func (d *Daemon) DropRights() error {
 	d.mu.Lock()
-	absent := slices.ContainsFunc(d.devices, func(v *device.Device) bool { return v.Absent })
+	absent := slices.ContainsFunc(d.devices, func(v *device.Device) bool { return v.NeverOpened })
 	d.keepsRights = absent
 	d.mu.Unlock()
 	if absent {

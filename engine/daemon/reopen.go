@@ -31,7 +31,7 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 		case <-v.Core.Failed():
 		}
 		err, closed := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
-		if !v.Absent {
+		if !v.NeverOpened {
 			d.logOf(v).Error("device lost: disconnecting its programs, closing its exports; other devices are not affected",
 				"error", err, "next", v.Remedy())
 			closed = d.closeFailed(v, err)
@@ -67,7 +67,7 @@ func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 // closed in time.
 func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed bool,
 	lost func(error)) *device.Device {
-	if v.Config.Restart == config.RestartNever && !v.Absent {
+	if v.Config.Restart == config.RestartNever && !v.NeverOpened {
 		for _, other := range d.deviceList() {
 			if other.Core.Err() == nil || other.Config.Restart != config.RestartNever {
 				return nil
@@ -77,13 +77,13 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 		return nil
 	}
 	lastError := ""
-	if v.Absent {
+	if v.NeverOpened {
 		lastError = v.Core.Err().Error()
 	}
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenPauseMax) {
 		var next *device.Device
 		err := v.AwaitInterface(ctx)
-		if err == nil && !v.Absent && (v.Config.Restart == config.RestartExit || !closed) {
+		if err == nil && !v.NeverOpened && (v.Config.Restart == config.RestartExit || !closed) {
 			lost(fmt.Errorf("%w: %w", ErrRestart, why))
 			return nil
 		}
@@ -121,7 +121,7 @@ func (d *Daemon) replace(old, v *device.Device) {
 		v.Core.Close()
 		return
 	}
-	if !old.Absent {
+	if !old.NeverOpened {
 		d.logOf(v).Info("device is open again", "opened_again", v.Reopened())
 	}
 	d.ReserveProcessors()

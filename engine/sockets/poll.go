@@ -18,7 +18,7 @@ type poller struct {
 	raw    syscall.RawConn
 	asleep atomic.Bool
 	rung   atomic.Bool // the file's deadline is in the past
-	alarm  time.Time   // the file's deadline
+	alarm  time.Time   // the deadline that wait set last on file
 
 	ready   func() bool // reports work that was posted before asleep was set
 	tryWait func(fd uintptr) bool

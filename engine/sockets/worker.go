@@ -63,9 +63,9 @@ func (w *worker) Notify(f func()) {
 	w.notifications = append(w.notifications, f)
 }
 
-// notifyAll runs the notifications of this turn and lets the woken goroutines run first, so that the next turn writes
-// what they post.
-func (w *worker) notifyAll() {
+// runNotifications runs the notifications of this turn and lets the woken goroutines run first, so that the next turn
+// writes what they post.
+func (w *worker) runNotifications() {
 	if len(w.notifications) == 0 {
 		return
 	}
@@ -89,7 +89,7 @@ func (w *worker) workLoop() {
 		w.shard.RunPosted()
 		w.shard.EnterPlace(core.AtTimers)
 		next, idle := w.stepConns(now)
-		w.notifyAll()
+		w.runNotifications()
 		if idle = idle && !w.pending(); len(w.unacked) > 0 {
 			next = min(next, w.acknowledge(now, idle))
 		}
@@ -104,7 +104,7 @@ func (w *worker) workLoop() {
 		}
 		w.onEvents(w.poll.wait(deadline))
 	}
-	w.notifyAll()
+	w.runNotifications()
 	w.turnsEnded = true
 	w.abortAll()
 	w.shard.CloseMailbox() // a posted function may add a connection

@@ -77,7 +77,7 @@ type Stack struct {
 	timers     timers
 	listeners  map[listenKey]*Listener
 	listening  []*Listener
-	budget     tcp.Budget
+	budget     tcp.ChallengeBudget
 	local      local
 
 	// Next hops.
@@ -161,8 +161,8 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// Step receives one batch, runs due timers and transmits ready segments. It reports whether it did anything. If not, it
-// need not be called again until the port is readable or Deadline has come.
+// Step receives one batch, runs due timers and transmits ready segments. It reports whether it did anything. If not,
+// and Blocked is false, it need not be called again until the port is readable or Deadline has come.
 func (s *Stack) Step(now tick.Time) bool {
 	worked := s.Receive(now)
 	return s.Transmit(now) || worked

@@ -46,7 +46,7 @@ func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	}
 	if err := p.openStage(); err != nil {
 		t.mu.Lock()
-		p.forget()
+		p.releaseName()
 		t.mu.Unlock()
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (p *part) alone() bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 	if len(p.users) == 1 {
-		p.forget()
+		p.releaseName()
 	}
 	return len(p.users) == 1
 }
@@ -232,8 +232,8 @@ func (p *part) sharers() uint64 {
 	return uint64(max(len(p.users), 1))
 }
 
-// forget releases the name of the file and prevents further connections from joining. Tree.mu is held.
-func (p *part) forget() {
+// releaseName releases the name of the file and prevents further connections from joining. Tree.mu is held.
+func (p *part) releaseName() {
 	if p.t.parts[p.path] == p {
 		delete(p.t.parts, p.path)
 		close(p.released)
@@ -252,7 +252,7 @@ func (p *part) leave(c *copying) error {
 	if len(p.users) > 0 {
 		return nil
 	}
-	p.forget()
+	p.releaseName()
 	if p.attr.Length >= smallest && !p.isStream() {
 		return errors.Join(p.file.Keep(), p.dir.Close())
 	}

@@ -34,9 +34,10 @@ type Device interface {
 	CreateQP(QPConfig) (QP, error)
 
 	// Dial connects qp to remote and returns when qp can be used. If the peer refuses markers or revision 2, Dial
-	// retries without them and remembers this for some minutes. It fails with ErrRejected if the peer's consumer
-	// rejects the connection, ECONNREFUSED if it rejects or no program listens, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied,
-	// ErrHasConn, or the context's error. After an error the attempt is over.
+	// retries without them, unless MPAConfig.SingleAttempt is set, and remembers this for some minutes. It fails with
+	// ErrRejected, which matches ECONNREFUSED, if the peer's consumer rejects the connection, with ECONNREFUSED alone
+	// if no program listens, and with ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied, ErrHasConn, or the context's error. After
+	// an error the attempt is over.
 	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg DialConfig) error
 	// Listen listens for connections at addr: an address of the host, or the unspecified one for all. Port 0 picks a
 	// free port. It fails with EADDRINUSE, with EADDRNOTAVAIL for an address that the host does not have, and with

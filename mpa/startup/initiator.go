@@ -45,7 +45,8 @@ func (i *Initiator) Init(cfg Config) error {
 }
 
 // Input accepts bytes of the stream and returns how many belong to the start-up. The rest belongs to full operation.
-// After an error the connection must be closed at once, unless Terminate is not nil.
+// After an error the connection must be closed at once, unless i.Terminate returns a message to send
+// before.
 func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	if i.stage != StageAwaitReply {
 		return 0, i.err

@@ -185,7 +185,7 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 	return xw_cm_complete(id);
 }
 
-/* set_class sets the DSCP of the packets of a queue pair. */
+/* set_class gives the packets of a queue pair the DSCP of its identifier. */
 static int set_class(struct id *id, uint32_t qp)
 {
 	return xw_ask(id->s, "modify_qp", "{\"handle\":%u,\"dscp\":%d}", qp, id->dscp);

@@ -50,7 +50,7 @@ enum { VERBS, CM, N_LAYERS };
 
 struct session {
 	_Atomic(const struct layer *) layers[N_LAYERS]; /* NULL: not in use */
-	pthread_mutex_t lock; /* guards all other mutable fields */
+	pthread_mutex_t lock; /* guards the mutable fields below, except dead and next */
 	int fd;
 	atomic_bool dead;
 	int refs;

@@ -65,7 +65,7 @@ func lookForSteering(e *env) finding {
 			advise("xwarp doctor --undo, or: ethtool -N %s delete %d", e.name(), f.Other.Location)
 	case len(f.Missing) > 0:
 		return warn("connections of ports %v may arrive on any of %d queues, but only %v are served",
-			plan.Ports, plan.All, plan.Queues).
+			plan.Ports, plan.QueueCount, plan.Queues).
 			advise("xwarp doctor --fix with the same flags; if the NIC rejects that: --steer=listen, " +
 				"--steer=dial, a single --queues, or serve all queues")
 	}
@@ -94,5 +94,6 @@ func (e *env) card() ntuple.Card {
 
 func (e *env) plan() *ntuple.Plan {
 	return &ntuple.Plan{Ports: e.opt.Ports, Queues: slices.Sorted(slices.Values(e.opt.Queues)),
-		Listen: e.opt.Steer != SteerDial, Dial: e.opt.Steer != SteerListen, All: e.receiveQueues()}
+		Listen: e.opt.Steer != SteerDial, Dial: e.opt.Steer != SteerListen,
+		QueueCount: e.receiveQueues()}
 }

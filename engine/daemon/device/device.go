@@ -38,8 +38,8 @@ type Device struct {
 	Name   string
 	Config config.Interface
 	Core   *core.Device
-	// Absent is true if the device could not be opened since the daemon started.
-	Absent bool
+	// NeverOpened is true if the device could not be opened since the daemon started.
+	NeverOpened bool
 
 	log        *slog.Logger
 	xdp        *xdp.Device     // nil on kernel sockets, and if Absent
@@ -108,7 +108,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 		dev.index = before.index
 		ifindex = before.Core.Transport().Ifindex
 		dev.protect = before.protect
-		if !before.Absent {
+		if !before.NeverOpened {
 			dev.past = before.lastCounters()
 		}
 	}
@@ -139,7 +139,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 	if err != nil {
 		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 		if before == nil {
-			dev.Absent, dev.portMapper = true, &portMapperState{Mapper: &portmapper.Mapper{}}
+			dev.NeverOpened, dev.portMapper = true, &portMapperState{Mapper: &portmapper.Mapper{}}
 			dev.Core = core.Absent(verbs.DeviceMode{Name: c.Transport, Interface: c.Name}, err)
 		}
 		return dev, err
@@ -290,7 +290,7 @@ var remedies = map[string]string{
 
 // Remedy returns what the operator should do about a lost or absent device, as text for logs and errors.
 func (dev *Device) Remedy() string {
-	if dev.Absent {
+	if dev.NeverOpened {
 		return "fix the cause: the device then opens by itself"
 	}
 	return remedies[dev.Config.Restart]

@@ -85,7 +85,7 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 		gids, _ = d.GIDs() // a removed interface has none
 	}
 	state, phys := "4: ACTIVE", "5: LinkUp"
-	if d.Absent || d.Core.Err() != nil {
+	if d.NeverOpened || d.Core.Err() != nil {
 		state, phys = "1: DOWN", "3: Disabled"
 	}
 	name := "xwarp_" + d.Name

@@ -311,8 +311,8 @@ func (e *export) addTo(v *control.Snapshot) {
 	v.Exports = append(v.Exports, s)
 }
 
-// addQPs adds the connections of an export to a snapshot.
-func (e *export) addQPs(v *control.Snapshot) {
+// addQPsTo adds the connections of an export to a snapshot.
+func (e *export) addQPsTo(v *control.Snapshot) {
 	e.mu.Lock()
 	var list []verbs.QP
 	for q := range e.conns {

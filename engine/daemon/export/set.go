@@ -167,7 +167,7 @@ func (s *Set) AddTo(v *control.Snapshot, connections bool) {
 	for _, e := range s.all() {
 		e.addTo(v)
 		if connections {
-			e.addQPs(v)
+			e.addQPsTo(v)
 		}
 	}
 }

@@ -209,7 +209,7 @@ func (q *qp) makeEngine() (err error) {
 		return err
 	}
 	eng := q.eng
-	eng.SetOwner(q.s.account)
+	eng.SetUser(q.s.account)
 	eng.OnEmpty(func() { q.s.refill(q) })
 	eng.WaitForReceives()
 	return nil

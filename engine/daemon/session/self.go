@@ -35,7 +35,7 @@ func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 		}
 	}()
 	emulateRC(q.twin, d, a)
-	q.twin.SetOwner(s.account)
+	q.twin.SetUser(s.account)
 	q.twin.OnEmpty(func() { s.refill(q) })
 	sender := q.eng
 	if err := q.twin.Allow(sender.Allowed()); err != nil {

@@ -54,11 +54,11 @@ func (r Rule) match() Rule { return Rule{V6: r.V6, SrcPort: r.SrcPort, DstPort: 
 
 // Plan assigns connections to queues.
 type Plan struct {
-	Ports  []uint16
-	Listen bool  // match the local port
-	Dial   bool  // match the remote port
-	Queues []int // for these connections, in ascending order
-	All    int   // number of receive queues of the NIC
+	Ports      []uint16
+	Listen     bool  // match the local port
+	Dial       bool  // match the remote port
+	Queues     []int // for these connections, in ascending order
+	QueueCount int   // number of receive queues of the NIC
 }
 
 // rules returns the rules of the plan, without their action.
@@ -78,7 +78,7 @@ func (p *Plan) rules() (list []Rule) {
 
 // Others returns the queues for the host.
 func (p *Plan) Others() (list []int) {
-	for q := range p.All {
+	for q := range p.QueueCount {
 		if !slices.Contains(p.Queues, q) {
 			list = append(list, q)
 		}

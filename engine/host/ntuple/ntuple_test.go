@@ -22,7 +22,7 @@ func state(f *card.Card) string {
 }
 
 func both(queues ...int) *Plan {
-	return &Plan{Ports: []uint16{7174}, Listen: true, Dial: true, Queues: queues, All: 8}
+	return &Plan{Ports: []uint16{7174}, Listen: true, Dial: true, Queues: queues, QueueCount: 8}
 }
 
 // saved returns the result of Save as a later process reads it, after encoding and decoding.

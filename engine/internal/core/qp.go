@@ -28,7 +28,7 @@ type QP struct {
 
 	// Set before there is a connection.
 	ird, ord   int    // of the next connection, see SetReadDepth
-	owner      any    // see SetOwner
+	owner      any    // see SetUser
 	onEmpty    func() // see OnEmpty; nil: none
 	waits      bool   // see EmulateRC, like the next three
 	peerAgrees string
@@ -199,10 +199,12 @@ func (q *QP) coreConfig(s *Shard) rdmap.Config {
 	return cfg
 }
 
-// EmulateRC gives q the behaviour of InfiniBand's reliable connections, if the peer's private data is peerAgrees: Send
-// with immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
-// rdmap/private.go). A message without a receive waits until one is posted, instead of ending the connection. Later
-// messages wait as well; only tagged data, such as that of RDMA Writes, is placed meanwhile.
+// EmulateRC makes a message without a receive wait for one, as WaitForReceives does. Later messages wait as well; only
+// tagged data, such as that of RDMA Writes, is placed meanwhile, and reports take effect (see rdmap/private.go).
+//
+// If the peer's private data is peerAgrees, q has the behaviour of InfiniBand's reliable connections: Send with
+// immediate data, completions that mean that the peer has placed the message, and "receiver not ready". The peer then
+// decides how long its messages wait.
 //
 // rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when one of its messages waits. onWaits is called on the worker
 // when the peer reports that a message of q begins or ends waiting for a receive, with the peer's timer. EmulateRC

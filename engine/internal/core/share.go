@@ -20,10 +20,10 @@ func ConnClass[T any](s *Share) *fair.Class[T] {
 	return s.conns.(*fair.Class[T])
 }
 
-// SetOwner sets the user of q. Each worker divides its turns among users first, and then among the queue pairs of a
-// user. Users are compared with ==; nil is the common user of all other queue pairs. SetOwner must be called before q
+// SetUser sets the user of q. Each worker divides its turns among users first, and then among the queue pairs of a
+// user. Users are compared with ==; nil is the common user of all other queue pairs. SetUser must be called before q
 // has a connection.
-func (q *QP) SetOwner(owner any) { q.owner = owner }
+func (q *QP) SetUser(owner any) { q.owner = owner }
 
 // enterShare adds q to the share of its user on the worker of s; leaveShare removes it. Both run on that worker.
 func (s *Shard) enterShare(q *QP) {

@@ -51,7 +51,7 @@ func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) 
 	g.bind = verbs.SendWR{Op: rdmap.WRBindMW, Flags: rdmap.Signaled, RemoteSTag: w.STag(),
 		Region: mr.STag(), Data: 8, Access: verbs.RemoteRead}
 	g.QP = v.(*QP)
-	g.SetOwner(owner)
+	g.SetUser(owner)
 	c := &Conn{dev: d, qp: g.QP, iw: &iwarp.Conn{}, result: make(chan error, 1)}
 	c.Owner.Store(s)
 	if err := errors.Join(g.attach(c), g.rdma.Start(rdmap.Params{Version: ddp.IETF})); err != nil {

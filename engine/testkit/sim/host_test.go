@@ -50,7 +50,7 @@ type Host struct {
 	port         ring.Port
 	stk          *stack.Stack
 	ipsec        *ipsec.Manager // nil: no IPsec
-	relay        *relay         // of the second queue; nil: there is only one
+	relay        *relay         // worker of the second queue; nil: there is only one queue
 	incarnations uint64
 	secret       [16]byte // of the stack
 	kicks        []func()

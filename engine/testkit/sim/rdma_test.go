@@ -406,7 +406,8 @@ func (c *rdmaConn) finished() bool {
 	return true
 }
 
-// over reports whether no state of the connection remains.
+// over reports whether each end was told that the connection is closed, or lost it by a reboot. TCP may still be in
+// TIME-WAIT.
 func (c *rdmaConn) over() bool {
 	if c.lost {
 		return true

@@ -8,8 +8,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// windows lets one end access the other's memory through a window, while the window is bound and with the rights of the
-// queue pair.
+// windows lets one end write and read the other's memory through a window, and invalidate the window. Then it checks
+// QP.Allow: a Read of the region fails if the queue pair allows Writes only.
 func (c *contract) windows() {
 	a, b := New(c, c.a, 4096), New(c, c.b, 4096)
 	Connect(c, a, b, netip.AddrPortFrom(c.at.Addr(), 0))
