@@ -268,7 +268,7 @@ func TestBondMemberTaken(t *testing.T) {
 	if !eventually(logged(failure)) {
 		t.Fatal("no error in the log")
 	}
-	n.set(n.A, a, func(s *bond.State) { s.MTU++ }) // another try
+	n.set(n.A, a, func(s *bond.State) { s.MTU++ }) // no reason for another try
 	verbstest.Exercise(t, ea, eb)
 	taken.Close()
 	if !eventually(logged("member joined the bond")) {

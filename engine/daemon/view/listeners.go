@@ -1,13 +1,15 @@
 package view
 
 import (
+	"slices"
+
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 )
 
 // Listeners returns the listeners of programs and exports.
 func Listeners(s *control.Snapshot) []control.ListenerState {
-	list := s.Listeners
+	list := slices.Clip(s.Listeners) // s keeps its own
 	for i := range s.Exports {
 		e := &s.Exports[i]
 		if e.Error != "" {
