@@ -55,7 +55,7 @@ type accECN struct {
 	// Received by this side: packets with CE, and bytes with CE, ECT(0) and ECT(1).
 	cep             uint32
 	ceb, e0b, e1b   uint32
-	unreportedMarks int // packets with CE since an acknowledgement was sent or queued
+	unreportedMarks int // packets with CE since the last acknowledgement was sent or queued
 
 	sent optionSent
 

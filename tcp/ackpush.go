@@ -18,8 +18,8 @@ type PromptAck struct {
 	replies uint8
 }
 
-// NoteHeld records that an acknowledgement is held back. If the previous one was sent without data and no data
-// followed, the peer may have waited for it.
+// NoteHeld records that an acknowledgement is held back. It resets the count of replies if the previous acknowledgement
+// was sent without data and no data followed it.
 func (p *PromptAck) NoteHeld() {
 	if p.sentAlone {
 		p.sentAlone, p.replies = false, 0

@@ -58,7 +58,7 @@ func (c *Conn) endWithReset(why Cause) {
 // resetReply is a queued RST: the answer to one segment, or the end of the connection.
 type resetReply struct {
 	due bool
-	ack bool // with ACK, because it ends a synchronized connection
+	ack bool // with ACK: it ends this connection, and does not answer a segment
 	at  seq.Num
 }
 

@@ -73,8 +73,8 @@ type Config struct {
 
 	// UserTimeout ends a connection whose bytes stay unacknowledged that long [5 min]. Negative: never.
 	UserTimeout tick.Duration
-	// AnnounceUTO sends the user timeout option (RFC 5482) with the SYN. AdoptUTO raises UserTimeout to the value of
-	// the peer's option, within UTOMin and UTOMax.
+	// AnnounceUTO sends the user timeout option (RFC 5482) with the SYN. AdoptUTO replaces UserTimeout by the larger of
+	// it and the value of the peer's option, limited to UTOMin and UTOMax.
 	AnnounceUTO, AdoptUTO bool
 
 	// KeepaliveIdle is the time without a segment from the peer after which keepalive probes start; 0: no probes.

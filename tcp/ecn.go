@@ -53,10 +53,10 @@ func (e *ecnState) onSegment(c *Conn, s *Segment) {
 }
 
 // ackMarks decides whether the current segment is acknowledged at once because of marks (RFC 9768, 3.2.2.5.1). A
-// segment with data is if marks begin or end with it, or if marksWithData marks are unreported. A pure ACK is if
-// marksWithoutData marks are unreported, or marksWithData while received bytes are not acknowledged. Such an ACK of
-// ACKs has no SACK blocks, so that the peer does not take it for a duplicate acknowledgement. If both ends do this,
-// each acknowledges at most a third of the other's ACKs.
+// segment with data is acknowledged at once if marks begin or end with it, or if marksWithData marks are unreported. A
+// pure ACK is acknowledged if marksWithoutData marks are unreported, or marksWithData while received bytes are not
+// acknowledged. Such an ACK of ACKs has no SACK blocks, so that the peer does not take it for a duplicate
+// acknowledgement. If both ends do this, each acknowledges at most a third of the other's ACKs.
 func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
 	switch n := e.acc.unreportedMarks; {
 	case hasBytes:

@@ -14,8 +14,8 @@ const (
 	ecnSYNACKs = 2
 )
 
-// ecnAsked returns the mode that a SYN with flags f requests. Unknown combinations request accurate feedback (RFC 9768,
-// 3.1.3).
+// ecnAsked returns the mode that a SYN with flags f requests, as far as c grants it: ECNOff with ECNOff, and never more
+// than RFC 3168 with ECNClassic. Otherwise unknown combinations request accurate feedback (RFC 9768, 3.1.3).
 func (c *Config) ecnAsked(f wire.Flags) ECNMode {
 	ace := aceOf(f)
 	switch {

@@ -66,7 +66,7 @@ func (c *Conn) negotiate(s *Segment, now tick.Time) {
 	c.adoptUTO(s)
 }
 
-// adoptUTO raises the user timeout to that of the peer's option, within limits (RFC 5482, 3.1).
+// adoptUTO replaces the user timeout by the larger of it and that of the peer's option, within limits (RFC 5482, 3.1).
 func (c *Conn) adoptUTO(s *Segment) {
 	if s.Opt.Present&wire.HasUTO == 0 || !c.cfg.AdoptUTO || s.Opt.UTO.Value == 0 {
 		return
@@ -132,7 +132,7 @@ func utoOption(d tick.Duration) wire.UserTimeout {
 }
 
 // initPassive makes c, after Init, the connection of a half-open entry. syn is the peer's SYN. The SYN-ACK announced
-// window and was first sent at sentAt, tries times so far.
+// window. It was sent tries times so far, first at sentAt.
 func (c *Conn) initPassive(syn *Segment, window int, sentAt tick.Time, tries int, now tick.Time) {
 	c.passive = true
 	c.enter(peerSYN)

@@ -30,7 +30,8 @@ func hard(k ip.ICMPKind) bool {
 }
 
 // packetTooBig handles a claim about the path MTU. A claim below the size of an acknowledged packet waits for
-// confirmation, so that a forged message does not affect a connection that makes progress (RFC 5927, 7.2).
+// confirmation, unless it quotes the oldest unacknowledged segment. So a forged message does not affect a connection
+// that makes progress (RFC 5927, 7.2).
 func (c *Conn) packetTooBig(e *ip.ICMPError, now tick.Time) {
 	p := &c.pmtu
 	mtu := e.MTU

@@ -13,12 +13,12 @@ type Counters struct {
 	DupBytes          uint64 // duplicate payload received
 	PureAcks          uint64 // acknowledgements sent without data
 	DelayedAcks       uint64 // expiries of the delayed ACK timer after Config.DelayedAck
-	WindowUpdates     uint64 // acknowledgements queued only because the window opened
+	WindowUpdates     uint64 // acknowledgements queued only because the window grew
 	DSACKsSent        uint64
 	DupAcks           uint64 // received
 
 	NotKept             uint64 // bytes that the layer above did not keep: they count as never received
-	OutOfWindow         uint64 // segments that fail the first check of RFC 9293, 3.10.7.4
+	OutOfWindow         uint64 // segments outside the window (RFC 9293, 3.10.7.4), and RSTs left of it
 	PAWSDrops           uint64 // RFC 7323, 5.3
 	NoTimestamp         uint64 // RFC 7323, 3.2
 	NoACK               uint64 // segments without ACK
@@ -64,7 +64,8 @@ type Info struct {
 	SACK          bool
 	WindowScaling bool
 	ECN           ECNMode
-	// NoECT: segments are sent without ECT although ECN was negotiated, because the path changes or drops the ECN bits.
+	// NoECT: segments are sent without ECT although ECN was negotiated, because the path changes or drops the ECN bits,
+	// or part of the handshake was without ECN.
 	NoECT     bool
 	SndWScale uint8
 	RcvWScale uint8
@@ -84,7 +85,7 @@ type Info struct {
 	Holes     int
 	LastHeard tick.Duration // time since the last acceptable segment
 	Backoff   int           // consecutive retransmission timeouts
-	Probes    int           // unanswered zero-window or keepalive probes
+	Probes    int           // window probes while the window is closed, or unanswered keepalive probes
 }
 
 // Counters returns the counters.

@@ -25,9 +25,9 @@ func (c *Conn) beginInput() {
 }
 
 // inputFastPath handles the common segments and returns false for others, which inputSlowPath handles. Common segments
-// carry the next bytes of an established connection, all in the window and with nothing held beyond them, or no bytes;
-// an acknowledgement of sent bytes; and no option except a current timestamp (RFC 7323, 5.3 R1), if negotiated.
-// inputSlowPath's checks take 20 ns more.
+// arrive at RCV.NXT on a connection without ECN. They carry bytes for an established connection, all in the window and
+// with nothing held beyond them, or no bytes. They acknowledge sent bytes, and have no option except a current
+// timestamp (RFC 7323, 5.3 R1), if negotiated. inputSlowPath's checks take 20 ns more.
 func (c *Conn) inputFastPath(s *Segment, now tick.Time, o *Offer) bool {
 	if s.Flags&^wire.PSH != wire.ACK || s.Seq != c.rcvNxt || c.ecn.mode != ECNOff ||
 		uint32(s.Ack-c.una) > uint32(c.nxt-c.una) { // RFC 5961, 5.2
@@ -129,8 +129,9 @@ func (c *Conn) isAcceptable(s *Segment) bool {
 }
 
 // onUnacceptable answers a segment that fails the first check. Bytes that were received before are a retransmission
-// after a lost acknowledgement, and are acknowledged without a limit, as is data at the right edge, a window probe. All
-// other answers are limited, because the segment may be forged or part of an ACK loop.
+// after a lost acknowledgement, and are acknowledged without a limit, as is data at the right edge, a window probe. A
+// repeated SYN is answered with the SYN-ACK. All other answers are limited, because the segment may be forged or part
+// of an ACK loop. A RST gets no answer.
 func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	if s.Flags&wire.RST != 0 {
 		return
@@ -199,7 +200,8 @@ func (c *Conn) receivedPart(r seq.Range) seq.Range {
 // recentWindow returns how many bytes left of RCV.NXT a retransmission can begin.
 func (c *Conn) recentWindow() int { return max(c.space, c.rcvWnd(), 0xffff) }
 
-// inputRST follows RFC 5961, 3.2: only a RST at RCV.NXT resets, and a RST left of the window is not answered.
+// inputRST follows RFC 5961, 3.2: only a RST at RCV.NXT resets, and a RST left of the window is not answered. In
+// TIME-WAIT no RST has an effect (RFC 1337).
 func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	switch {
 	case s.Seq.Less(c.rcvNxt):

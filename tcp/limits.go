@@ -2,7 +2,7 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// The limits of this package, each with the attack or exhaustion that it prevents.
+// Limits, sizes and times of this package. A limit that prevents an attack names it.
 const (
 	// MaxOffer limits the ranges that Input offers of one segment; the peer retransmits the rest. Only a crafted
 	// segment overlaps many kept ranges.
@@ -59,8 +59,8 @@ const (
 	// pawsIdle is how long TS.Recent stays valid without a segment (RFC 7323, 5.5).
 	pawsIdle = 24 * 24 * 60 * tick.Minute
 
-	// persistMin is the minimum pause before the first window probe. After that pause a stream also fills a window that
-	// is less than half of the largest (the override timeout of RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
+	// persistMin is the minimum pause before the first window probe. When that probe is due, a stream also fills a
+	// window that is less than half of the largest (the override timeout of RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
 	persistMin = 200 * tick.Millisecond
 
 	// smallWindowProbes is the number of consecutive window probes whose answers announce an open window that is too

@@ -66,7 +66,7 @@ type ListenCounters struct {
 	Overflows                      uint64 // SYNs dropped: backlog full or not admitted by Gate, with CookiesNever
 	Timeouts, Resets, BadAcks, Old uint64
 	CookieTails                    uint64 // segments dropped; see mayFollowCookie
-	Ignored                        uint64 // neither SYN nor ACK, or RST without a connection
+	Ignored                        uint64 // neither SYN nor ACK, RST without a connection, SYN with a bad address
 	MixedECN                       uint64 // resets: the SYNs requested ECN of both kinds (RFC 9768, 3.1.5)
 	ChallengeSuppressed            uint64 // challenge ACKs of half-open connections beyond a limit, not sent
 }
@@ -273,7 +273,8 @@ func (l *Listener) challengeAck(e *halfOpen, now tick.Time, out *Out) bool {
 }
 
 // Accept initialises c, in SYN-RECEIVED, as the connection for which Input returned Ready. The caller then calls
-// c.Input with the same segment. Accept returns false when there is no such half-open connection.
+// c.Input with the same segment. Accept returns false when there is no such half-open connection and s carries no valid
+// cookie.
 func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 	i, ok := l.index[*t]
 	if !ok {

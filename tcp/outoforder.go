@@ -39,7 +39,7 @@ func (ooo *outOfOrder) after(s seq.Num) int {
 	return lo
 }
 
-// touching returns the ranges [i, j) that overlap r or are adjacent to it.
+// touching returns the indexes [i, j) of the ranges that overlap r or are adjacent to it.
 func (ooo *outOfOrder) touching(r seq.Range) (i, j int) {
 	i = ooo.after(r.Start - 1)
 	for j = i; j < len(ooo.ranges) && ooo.ranges[j].Start.LessEq(r.End); j++ {

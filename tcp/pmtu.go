@@ -19,9 +19,9 @@ type pathMTU struct {
 		quoted seq.Num
 	}
 	probe  mtuProbe
-	failed int       // smallest MTU probe that was lost, 0: none
+	failed int       // smallest size that was found or reported to be too big, 0: none
 	blamed int       // consecutive timeouts for which mtu was lowered already
-	steps  int       // reductions of mtu since the last acknowledgement
+	steps  int       // reductions of mtu by blameSize since the last acknowledgement
 	next   tick.Time // earliest time of the next MTU probe
 
 	changed tick.Time // when mtu got its value
@@ -100,8 +100,8 @@ func (c *Conn) setEMSS(now tick.Time) {
 	}
 }
 
-// onSent records that the new bytes r were sent in one packet, with n bytes of payload. If its size is not proven yet,
-// its acknowledgement will prove it.
+// onSent records that the new bytes r were sent in one packet, with n bytes of payload. If the packet is larger than
+// all packets that are proven or on trial, its acknowledgement will prove its size.
 func (p *pathMTU) onSent(c *Conn, r seq.Range, n int) {
 	if size := c.packet(n); size > p.proven && (p.trial.size == 0 || size > p.trial.size) {
 		p.trial.end, p.trial.size = r.End, size
@@ -163,10 +163,10 @@ func (p *pathMTU) decideClaim(c *Conn, now tick.Time, timeout bool) {
 	}
 }
 
-// onTimeout handles a retransmission timeout. It confirms a waiting claim. Otherwise, after enough timeouts of one
-// full-sized segment, it blames the size: the path is a black hole for it. Each lower size gets as many timeouts before
-// it is blamed, too, because a segment can be lost for another reason, or refused once by the layer above the peer's
-// TCP.
+// onTimeout handles a retransmission timeout. It confirms a waiting claim. Otherwise, with Config.ProbeMTU and after
+// enough timeouts of one full-sized segment, it blames the size: the path is a black hole for it. Each lower size gets
+// as many timeouts before it is blamed, too, because a segment can be lost for another reason, or refused once by the
+// layer above the peer's TCP.
 func (p *pathMTU) onTimeout(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
 		p.decideClaim(c, now, true)

@@ -37,8 +37,8 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 }
 
 // inputFIN records the peer's FIN after text. A FIN in order is accepted (RFC 9293, 3.10.7.4, eighth), and bytes held
-// beyond it are dropped. With a hole before the FIN, either the FIN or the held bytes may be forged: the FIN is ignored
-// until it is repeated in order.
+// beyond it are dropped. A FIN behind a hole waits until the hole is filled. If bytes are held beyond such a FIN,
+// either may be forged: the FIN is ignored until it is repeated in order.
 func (c *Conn) inputFIN(text seq.Range) {
 	if c.rcvNxt.Less(text.Start) && !c.outOfOrder.empty() && text.End.Less(c.outOfOrder.end()) {
 		c.n.EarlyFINs++

@@ -7,9 +7,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN,
-// retransmissions, new bytes, FIN, window or keepalive probes, acknowledgements. src may be nil when there is nothing
-// to send. Poll is faster with the same out as in the last call.
+// Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN, an
+// acknowledgement that echoes the ECN bits of a SYN-ACK, retransmissions, new bytes, FIN, window or keepalive probes,
+// other acknowledgements. src may be nil when there is nothing to send. Poll is faster with the same out as in the last
+// call.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	if c.inRun = c.inRun && out.of == c && out.at == now; c.inRun { // nothing else is due
 		sent, _ := c.pollNew(now, src, out)
@@ -301,8 +302,9 @@ func (c *Conn) owesDSACK() bool {
 	return false
 }
 
-// keepNeededAcks drops the queued acknowledgements that a segment with data replaces. It keeps those that report a hole
-// or duplicates, and advances them to RCV.NXT. For a peer without SACK they are duplicate acknowledgements.
+// keepNeededAcks drops the queued acknowledgements that a segment with data replaces. It keeps those that report
+// duplicates or a hole at RCV.NXT, and advances them to RCV.NXT. For a peer without SACK they are duplicate
+// acknowledgements.
 func (c *Conn) keepNeededAcks() {
 	n := 0
 	for _, o := range c.owed[:c.nOwed] {

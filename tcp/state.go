@@ -43,7 +43,7 @@ const (
 	shutdown                       // our FIN must be sent, after the bytes of the Source
 	peerFIN                        // RCV.NXT passed the peer's FIN
 	finAcknowledged                // the peer acknowledged our FIN
-	ended                          // RST, Abort, a timer, or an ICMP error that answers our SYN
+	ended                          // the end for another reason: RST, Abort, a timer, an ICMP error, …
 	triggers
 )
 
@@ -97,7 +97,7 @@ const (
 	FINAcked
 	// EMSSChanged: EMSS has a new value.
 	EMSSChanged
-	// WindowOpen: the peer's window was too small and is large enough again.
+	// WindowOpen: the peer's window blocked the Source, and has room again.
 	WindowOpen
 	// Urgent: the peer announced urgent data (RFC 9293, 3.8.5); the bytes stay in the stream.
 	Urgent
@@ -113,10 +113,10 @@ type Cause uint8
 const (
 	CauseNone        Cause = iota
 	CauseClosed            // both FINs were exchanged, and TIME-WAIT, if this side was in it, is over
-	CauseRefused           // RST in answer to our SYN
+	CauseRefused           // RST in answer to our SYN, or RST or a new SYN in answer to our SYN-ACK
 	CauseReset             // RST from the peer
 	CauseAborted           // this side ended it: Abort, Shutdown in SYN-SENT, Config.Linger, or a RST to the peer
-	CauseTimeout           // user timeout or too many retransmissions (RFC 9293, 3.8.3; RFC 5482)
+	CauseTimeout           // user timeout, Config.ZeroWindowTimeout, or unanswered SYNs (RFC 9293, 3.8.3; RFC 5482)
 	CauseKeepalive         // no answer to keepalive probes
 	CauseUnreachable       // ICMP error in answer to our SYN
 	CauseOrphan            // FIN-WAIT-2 lasted too long after Detach

@@ -16,12 +16,12 @@ type timers struct {
 	synDue          bool
 	delack          tick.Time
 	persist         tick.Time
-	windowProbes    int       // window probes since the last change of the window
+	windowProbes    int       // window probes since the peer last announced a window above zero
 	windowProbeDue  bool      // a window probe is due
 	override        bool      // the wait for a larger window is over
 	windowProbeSent bool      // a window probe was sent and not answered yet
 	smallReplies    int       // consecutive window probes whose answers announced a window that is open but too small
-	zeroSince       tick.Time // start of the zero window
+	zeroSince       tick.Time // since when the window is zero, or too small with nothing in flight
 	keepaliveAt     tick.Time
 	keepaliveProbes int
 	keepaliveDue    bool

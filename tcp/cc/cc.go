@@ -58,7 +58,7 @@ type State struct {
 	Phase     Phase
 	Cwnd      int // bytes
 	Ssthresh  int // bytes; Infinite before the first congestion
-	WMax      int // CUBIC: W_max, bytes: the window before the last reduction
+	WMax      int // CUBIC: W_max in bytes: the window before the last reduction, or less after fast convergence
 	K         tick.Duration
 	Alpha     int // DCTCP: share of marked bytes in 1/65536
 	Losses    uint32

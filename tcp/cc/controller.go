@@ -188,8 +188,8 @@ func (c *Controller) OnTimeout(flight int, first bool) {
 // Recovered ends the limit that OnTimeout began: an acknowledgement counts up to ABCLimit segments again.
 func (c *Controller) Recovered() { c.cautious = false }
 
-// OnIdle is called when nothing was sent for the time idle. It halves the window once for each rto, down to the restart
-// window (RFC 2861, 3.2; RFC 5681, 4.1).
+// OnIdle is called when nothing was sent for the time idle. Unless Config.NoIdleRestart is set, it halves the window
+// once for each rto, down to the restart window (RFC 2861, 3.2; RFC 5681, 4.1).
 func (c *Controller) OnIdle(idle, rto tick.Duration) {
 	c.cubic.shiftEpoch(idle)
 	c.lastAck = c.lastAck.Add(idle)

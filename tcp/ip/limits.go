@@ -2,7 +2,7 @@ package ip
 
 import "xwarp/tcp/tick"
 
-// The limits of this package, each with the attack or exhaustion that it prevents.
+// Limits, sizes and times of this package. A limit that prevents an attack names it.
 const (
 	// maxExtensions limits the number of IPv6 extension headers, so that a packet full of them costs little work.
 	maxExtensions = 8

@@ -11,7 +11,7 @@ import (
 // event is the effect of one acknowledgement on the scoreboard.
 type event struct {
 	now         tick.Time
-	outstanding int  // before this acknowledgement
+	outstanding int  // bytes between Una and Nxt before this acknowledgement
 	unreported  int  // bytes of outstanding not known to have arrived
 	acked       int  // bytes that Una moved over
 	records     int  // records that the cumulative acknowledgement covers
@@ -48,7 +48,7 @@ const (
 	edgeResent
 )
 
-// Ack processes an acknowledgement. One beyond Nxt is ignored; of one before Una only the SACK blocks count.
+// Ack processes an acknowledgement. One beyond Nxt is ignored; of one before Una only the SACK blocks and ECE count.
 func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 	if s.nxt.Less(a.Ack) {
 		return res

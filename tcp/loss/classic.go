@@ -20,7 +20,8 @@ func (s *Sender) advanceMark() {
 }
 
 // rescueRetransmit applies rules 3 and 4 of RFC 6675's NextSeg when there is no new data. It marks a record lost and
-// returns true: the first record in a hole that is not marked yet, else, once per recovery, the last record.
+// returns true: the first record in a hole that is not marked yet, else, once per recovery, the last record. It returns
+// false if there is neither.
 func (s *Sender) rescueRetransmit() bool {
 	id := s.lossMark
 	for range reorderWalk {

@@ -16,7 +16,7 @@ const (
 	maxReorderMult = 1 << 10
 )
 
-// Defaults for the durations in Config.
+// Defaults for the durations in Config, and constants of the timers and of pacing.
 const (
 	DefaultInitialRTO  = tick.Second            // RFC 6298, 2.1
 	DefaultMinRTO      = 200 * tick.Millisecond // RFC 6298, 2.4 asks for 1 s; deployed stacks use less

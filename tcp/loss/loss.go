@@ -1,9 +1,9 @@
 // Package loss keeps the send state of TCP: one record per segment, the round trip estimate and the retransmission
 // timers. It decides which segments to retransmit and when new ones may be sent.
 //
-// Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise. Recovery is
-// paced by proportional rate reduction (RFC 9937). A recovery that turns out to be spurious is undone (RFC 2883, 4015,
-// 5682). The window itself comes from package cc.
+// Config.Mode chooses how losses are detected. With a peer that sends SACK it is RACK-TLP (RFC 8985) or RFC 6675,
+// otherwise NewReno (RFC 6582). Recovery is paced by proportional rate reduction (RFC 9937). A recovery that turns out
+// to be spurious is undone (RFC 2883, 4015, 5682). The window itself comes from package cc.
 //
 // The caller's transmit loop:
 //
@@ -99,7 +99,7 @@ type Result struct {
 	FINAcked   bool
 	DupAck     bool
 	DSACK      bool // the peer reports duplicate bytes
-	CWR        bool // the window was reduced for ECN: set CWR on the next new data segment (RFC 3168, 6.1.2)
+	CWR        bool // the window was reduced: with ECN, set CWR on the next new data segment (RFC 3168, 6.1.2)
 	Undone     bool // a spurious reduction was undone
 	Reneged    bool // the peer seems to have discarded bytes that it had SACKed: the first record is SACKed
 }
@@ -115,7 +115,7 @@ type Tx struct {
 type Expired uint8
 
 const (
-	ExpiredRTO Expired = 1 << iota // retransmission timeout: the head record is lost
+	ExpiredRTO Expired = 1 << iota // retransmission timeout, or the peer reneged: the head record is lost
 	// tail loss probe: send one new segment if there is one, else Retransmit returns the last record
 	ExpiredTLP
 	ExpiredReorder // the time that RACK allows for reordering is over
@@ -137,7 +137,7 @@ type Counters struct {
 	UndoEifel          uint64
 	UndoFRTO           uint64
 	Reneged            uint64
-	InvalidSACK        uint64 // SACK blocks with numbers that were not sent
+	InvalidSACK        uint64 // SACK blocks that are empty, or have numbers that were not sent or are too old
 	ECNReductions      uint64
 	LostRetransmits    uint64
 	PartialAcks        uint64 // acknowledgements that ended inside a record

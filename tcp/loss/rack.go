@@ -147,7 +147,8 @@ func (s *Sender) markLost(id uint32) {
 }
 
 // MTUProbe records that the records of r were sent in one packet that may exceed the path MTU. Its loss is no sign of
-// congestion: the records are retransmitted, and the window stays (RFC 4821, 3 and 7.6.1). A timeout still counts.
+// congestion: the records are retransmitted, and the window stays (RFC 4821, 3 and 7.6.1). A timeout still reduces the
+// window.
 func (s *Sender) MTUProbe(r seq.Range) { s.mtuProbe = r }
 
 // isMTUProbe reports whether a record was sent only once, in a path MTU probe.

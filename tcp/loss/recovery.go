@@ -10,8 +10,8 @@ type prr struct {
 	flight    int // RecoverFS: bytes not known to have arrived when recovery began
 }
 
-// enterRecovery reacts to newly found losses: it enters fast recovery, or reduces the window again if a retransmission
-// was lost.
+// enterRecovery reacts to newly found losses: it enters fast recovery, or in recovery reduces the window again if a
+// retransmission was lost. After a timeout it does nothing.
 func (s *Sender) enterRecovery(now tick.Time) {
 	switch s.state {
 	case Loss:

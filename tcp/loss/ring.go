@@ -13,8 +13,8 @@ type place uint8
 
 const (
 	inFlight  place = iota // sent, neither acknowledged nor lost: counted in the pipe, ordered by the time sent
-	lost                   // sent once and lost, in sequence order
-	lostAgain              // sent more than once and lost
+	lost                   // sent once and lost, or moved here by forget; in sequence order
+	lostAgain              // sent more than once and lost, unless forget moved it
 	sacked                 // selectively acknowledged; next leads towards the end of the consecutive ones, see skip
 	places
 )

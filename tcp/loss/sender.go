@@ -167,7 +167,8 @@ func (s *Sender) lostRecords() int { return s.q.list[lost].n + s.q.list[lostAgai
 
 // Permit returns the bytes of new data that may be sent now: 0, or at least one MSS. After each non-zero result one
 // segment of at most one MSS may be sent. In recovery, or when nothing is in the network, the window may be exceeded by
-// less than one MSS: otherwise a window below one record would stall.
+// less than one MSS: otherwise a window below one record would stall. A tail loss probe and the new segments of F-RTO
+// need no room in the window.
 func (s *Sender) Permit(now tick.Time) int {
 	if s.q.len() >= maxRecords {
 		return 0

@@ -141,7 +141,8 @@ func (s *Sender) onTimeout(now tick.Time) {
 	s.timers.tlp = tick.Never
 }
 
-// markTimedOut marks the head lost, and all other records for which RACK no longer expects an acknowledgement.
+// markTimedOut marks the head lost, and all other records in flight. With RACK, those that may still be acknowledged in
+// time stay in flight.
 func (s *Sender) markTimedOut(now tick.Time) {
 	wait := tick.Duration(0)
 	if s.mode == RACK {

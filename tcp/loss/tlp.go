@@ -13,7 +13,7 @@ import (
 //     probe's episode. If there is none, NoNewData sets tlpLast.
 //  4. With tlpLast, Retransmit returns the last record, even if it is not lost, and Retransmitted calls onSent.
 //  5. checkTLP ends the episode when an acknowledgement covers end: without a loss, with one that the probe repaired,
-//     or as spurious. An acknowledgement that arrives before step 3 or 4 cancels the probe.
+//     or as spurious. An acknowledgement of new bytes that arrives before step 3 or 4 cancels the probe.
 type tlp struct {
 	want     tlpStep
 	inFlight bool    // the probe is unacknowledged

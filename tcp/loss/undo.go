@@ -9,12 +9,12 @@ import (
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	bytes  int     // bytes retransmitted since then, or before as a tail loss probe, and not reported as duplicates
-	resent bool    // bytes were retransmitted since then
+	bytes  int     // bytes retransmitted in recovery, or before as a tail loss probe, and not reported as duplicates
+	resent bool    // bytes were retransmitted since recovery began
 	// eifel reports that RFC 3522 can still decide: when recovery began, the head had been sent only once, and no
 	// acknowledgement of new data has arrived since.
 	eifel       bool
-	firstResent tick.Time // of the first retransmission
+	firstResent tick.Time // time of the first retransmission since recovery began
 }
 
 func (s *Sender) beginUndo() {
