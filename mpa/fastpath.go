@@ -21,7 +21,8 @@ type pendingDelivery struct {
 }
 
 // isNextFPDU reports whether the n bytes of pieces are exactly the next FPDU, and nothing waits in the stream. Markers
-// must be exactly as in RFC 5044. It fills the pool's view with the ULPDU, and does not check the CRC.
+// must be exactly as in RFC 5044; with markers it returns false for several pieces. It fills the pool's view with the
+// ULPDU, and does not check the CRC.
 func (r *Receiver) isNextFPDU(at seq.Num, pieces [][]byte, n int) bool {
 	if !r.isNext(at) || len(pieces) == 0 {
 		return false
@@ -134,7 +135,7 @@ func (r *Receiver) deliverPending() *ulpdu.Error {
 	return r.err
 }
 
-// recordPending turns the pending FPDU into the first record, because another FPDU arrives before its delivery.
+// recordPending turns the pending FPDU into the first record, because another segment arrives before its delivery.
 func (r *Receiver) recordPending() {
 	d := &r.pending
 	d.on = false

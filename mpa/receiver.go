@@ -31,8 +31,8 @@ type ReceiverConfig struct {
 	// AnyMarkerOrigin also accepts FPDU pointers that count from the marker in front of an FPDU. The drafts before
 	// RFC 5044 can be read that way; version 0 peers may need it.
 	AnyMarkerOrigin bool
-	// Strict makes the first CRC failure in order an error. Otherwise the bytes count as never received, and
-	// TCP sends them again.
+	// Strict makes the first CRC failure in order an error. Otherwise the bytes count as never received, and TCP sends
+	// them again, up to maxRepeats times.
 	Strict bool
 	// Layered means that the transport below delivers every byte once and in order and cannot send again, like a
 	// socket. It implies Strict. Each FPDU is delivered as soon as it is placed, within Offer. Advance only offers the
@@ -40,7 +40,8 @@ type ReceiverConfig struct {
 	Layered bool
 	// ReassemblyLimit is the maximum number of bytes held. Zero means DefaultReassemblyLimit.
 	ReassemblyLimit int
-	// RecordLimit is the maximum number of FPDUs placed and not delivered. Zero means DefaultRecordLimit.
+	// RecordLimit is the maximum number of FPDUs complete and not delivered. Consecutive silent ones count once. Zero
+	// means DefaultRecordLimit.
 	RecordLimit int
 	// Pool provides blocks and records; the connections of one worker share it. It must not be nil.
 	Pool *Pool
@@ -49,7 +50,8 @@ type ReceiverConfig struct {
 // Receiver reads the FPDUs of one direction of one connection. It is a value that its owner keeps; Init resets it.
 //
 // It divides the stream into the part in order and islands, which lie behind holes. In each part, the FPDUs up to
-// chainEnd are complete and placed. The bytes after chainEnd are held until the rest of their FPDU arrives:
+// chainEnd are complete, and placed unless the sink could not place them yet. The bytes after chainEnd are held until
+// the rest of their FPDU arrives:
 //
 //	left edge                  next                             island
 //	    |== placed ==|~~ held ~~|         hole         |~~ held ~~|== placed ==|~ held ~|
@@ -249,7 +251,7 @@ func errNotHeld(at int64) *ulpdu.Error {
 }
 
 // Incomplete returns the stream offset of the next FPDU, and the end of the bytes that have arrived of it and behind
-// it. Both are equal when there are none.
+// it. Both are equal when there are none, or when an error has ended the stream.
 func (r *Receiver) Incomplete() (next, arrived int64) {
 	p := &r.inOrder
 	switch n := len(r.islands); {

@@ -29,7 +29,7 @@ type Source interface {
 // SenderConfig configures a Sender.
 type SenderConfig struct {
 	Framing
-	// Pack puts several FPDUs into a segment if they fit. Otherwise each segment holds one FPDU.
+	// Pack puts several FPDUs into a segment if they fit. Without Pack each segment holds one FPDU.
 	Pack bool
 }
 

@@ -15,9 +15,9 @@ type ReceiverCounters struct {
 	Unaligned    uint64 // offers that began inside an FPDU
 	Behind       uint64 // offers behind a hole
 	Unknown      uint64 // of Behind, offers in which no FPDU start was known
-	CRCDrops     uint64 // FPDUs with a wrong CRC, refused so that TCP sends them again
-	MarkerErrors uint64 // FPDUs whose markers disagree with their place
-	BadGuesses   uint64 // starts that a marker showed and the CRC did not confirm
+	CRCDrops     uint64 // FPDUs with a wrong CRC or length, refused so that TCP sends them again
+	MarkerErrors uint64 // FPDUs whose markers disagree with the length chain
+	BadGuesses   uint64 // starts that a marker showed and no complete FPDU confirmed
 	LimitDrops   uint64 // bytes not kept because of a limit
 	AfterEnd     uint64 // bytes that arrived after the stream had ended, with an error or without
 	HeldPartial  uint64 // bytes ever held because their FPDU was incomplete
@@ -29,7 +29,7 @@ type ReceiverStats struct {
 	ReceiverCounters
 	HeldBytes     int // bytes held now
 	HeldHighWater int // most bytes ever held
-	Records       int // records in use now: FPDUs placed and not delivered; consecutive silent ones count once
+	Records       int // records in use now: FPDUs complete and not delivered; consecutive silent ones count once
 	RecordsHigh   int // most records ever in use
 	Holes         int // gaps in the stream now
 }

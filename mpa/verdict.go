@@ -11,10 +11,10 @@ import (
 type verdict uint8
 
 const (
-	accept   verdict = iota // every complete FPDU is placed; the bytes behind them may be held
+	accept   verdict = iota // every complete FPDU is recorded; the bytes behind them may be held
 	stopped                 // an FPDU out of order is wrong: its bytes may be held, and the walk continues in order
 	refuse                  // the segment's bytes from chainEnd on count as never received: TCP sends them again
-	postpone                // a limit prevents the next FPDU
+	postpone                // a limit prevents that the next FPDU is recorded
 	fail                    // the stream has ended with Receiver.err
 )
 

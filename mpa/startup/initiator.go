@@ -45,8 +45,8 @@ func (i *Initiator) Init(cfg Config) error {
 }
 
 // Input accepts bytes of the stream and returns how many belong to the start-up. The rest belongs to full operation.
-// After an error the connection must be closed at once, unless i.Terminate returns a message to send
-// before.
+// After an error the caller sends the Terminate that the method Terminate returns, if there is one, and closes the
+// connection at once.
 func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	if i.stage != StageAwaitReply {
 		return 0, i.err
@@ -62,8 +62,8 @@ func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 }
 
 // PeerClosed is Closed for a peer that answered the Request with a FIN or RST. That may mean that the peer does not
-// support the Request; Retry then returns what to change. For other ends, such as a failed handshake, a broken path or
-// a timeout, call Closed.
+// support the Request: Retry then returns what to change, or RetryNone if nothing can be changed. For other ends, such
+// as a failed handshake, a broken path or a timeout, call Closed.
 func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
 		switch { // RFC 6581, 10: a responder that does not support a frame closes without a Reply

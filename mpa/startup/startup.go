@@ -82,7 +82,8 @@ type Config struct {
 	RTRs RTR
 	// RtrFrame enables the proposal that preceded RFC 6581: a third start-up frame, with RevIETF only.
 	RtrFrame bool
-	// SMBD puts the IRD and ORD of [MS-SMBD] in front of the private data of RevIETF, and expects them there.
+	// SMBD puts the IRD and ORD of [MS-SMBD] in front of the private data of RevIETF, and reads the peer's there if it
+	// sends them.
 	SMBD bool
 }
 
