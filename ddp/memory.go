@@ -148,7 +148,8 @@ func (m *MR) Valid() bool {
 // isStale reports whether another table invalidated the region, or bound the window again.
 func (m *MR) isStale() bool { return m.shared != nil && m.shared.Load() != m.sharedCount }
 
-// Revoked reports whether the STag was revoked by its owner, and not by the peer.
+// Revoked reports whether the STag is invalid for another reason than a Send with Invalidate of the peer of a stream in
+// this table.
 func (m *MR) Revoked() bool {
 	return m.state == mrRevoked || m.state == mrDeregistered || m.isStale() ||
 		m.parent != nil && m.parent.Revoked()
@@ -187,7 +188,7 @@ func (m *MR) String() string {
 // Fault is the reason why an access to registered memory was refused.
 type Fault uint8
 
-// The faults, in the order in which they are looked for.
+// The faults. Table.Find looks for those up to FaultBounds, in this order.
 const (
 	OK           Fault = iota
 	FaultSTag          // no such STag
@@ -195,7 +196,7 @@ const (
 	FaultAccess        // right missing
 	FaultWrap          // TO + length passes 2^64
 	FaultBounds        // outside of the region
-	FaultInvalid       // the STag exists, but this peer must not invalidate it
+	FaultInvalid       // this peer must not invalidate the STag; for Table.Bind: the table is full
 )
 
 func (f Fault) String() string {

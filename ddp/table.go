@@ -46,7 +46,8 @@ func (t *Table) AllocPD() (*PD, error) {
 	return &PD{table: t}, nil
 }
 
-// FreePD frees a domain. It fails with ErrBusy while it has regions or streams.
+// FreePD frees a domain. It fails with ErrBusy while the domain has regions, windows or streams, and with ErrForeign if
+// it is not one of t.
 func (t *Table) FreePD(pd *PD) error {
 	if pd == nil || pd.table != t {
 		return ErrForeign
@@ -142,7 +143,8 @@ func (t *Table) InUse(m *MR) bool {
 }
 
 // Deregister removes the region. Afterwards the memory belongs to the caller alone. It fails with ErrBusy while queued
-// work refers to the region, and with ErrNotValid for one that is not registered, or for the binding of a window.
+// work refers to the region or a window is bound to it, and with ErrNotValid for one that is not registered, or for the
+// binding of a window.
 func (t *Table) Deregister(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state == mrDeregistered || m.parent != nil {
 		return ErrNotValid

@@ -115,7 +115,7 @@ func (q *QP) completeFinished() {
 }
 
 // completeSend removes the oldest work request from the queue and completes it with st. With keep its memory stays
-// held.
+// held. A Chained request has no completion, nor has a successful one without Signaled.
 func (q *QP) completeSend(st Status, keep bool) {
 	w := q.sq.at(q.sq.head)
 	if !keep {

@@ -8,8 +8,8 @@ import (
 )
 
 // Silent reports whether delivery of a ULPDU that was placed out of order has no effect, so that MPA need not record
-// it. That holds for a segment of an RDMA Write, except for the last one if private messages count it. If its STag is
-// invalidated between placement and delivery, that is not noticed, which RFC 5041, 5.3, permits.
+// it. That holds in full operation for a segment of an RDMA Write, except for the last one if private messages count
+// it. If its STag is invalidated between placement and delivery, that is not noticed, which RFC 5041, 5.3, permits.
 func (q *QP) Silent(hdr []byte, n int) bool {
 	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() &&
 		opcodeOf(hdr[1]) == OpWrite && !(q.params.Private && ddp.Control(hdr[0]).Last())

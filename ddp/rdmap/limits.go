@@ -2,7 +2,7 @@ package rdmap
 
 import "xwarp/ddp"
 
-// Limits of the package, each with the attack or the exhaustion that it stops.
+// Limits and sizes of the package. A limit that stops an attack or exhaustion names it.
 const (
 	// MaxDepth bounds both queues of a queue pair, and a shared receive queue: their memory is allocated in advance.
 	MaxDepth = 1 << 16

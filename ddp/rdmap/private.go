@@ -51,13 +51,13 @@ type progress struct {
 	serialIn  uint16
 	peerWaits bool // the peer has no receive for the next message: none begins
 
-	delivered uint32 // the peer's Sends and Writes
+	delivered uint32 // Sends and Writes of the peer that were delivered
 	due       bool   // a Report is to be sent
 	held      bool   // the due Report waits for a message of this end, see HeldReport
-	alone     bool   // no message of this end has begun, and no message was delivered, since the last Report
-	follows   bool   // a message of this end followed the last Report, and no Report was held without one since
+	alone     bool   // since the last Report no message of this end began, and none that asks for one arrived
+	follows   bool   // a message of this end followed a Report, as an answer does; ReleaseReport clears it
 	waits     bool   // the peer's next message waits for a receive
-	told      bool   // the last Report said that it waits
+	told      bool   // the last Report said that the peer's next message waits
 	serialOut uint16
 }
 
@@ -109,8 +109,8 @@ func (q *QP) countDelivered(ulp uint8) {
 	}
 }
 
-// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. It does
-// if a message followed the last Report, as an answer does. ReleaseReport ends the wait.
+// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. It does if a
+// message followed an earlier Report, as an answer does. ReleaseReport ends the wait.
 func (q *QP) HeldReport() bool { return q.progress.held }
 
 // ReleaseReport lets the held Report be sent without a message. Later Reports are not held until a message follows one.

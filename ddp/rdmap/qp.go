@@ -120,7 +120,7 @@ type Counters struct {
 	ReceiverNotReady               uint64 // messages of the peer that found no receive, and waited for one
 	PeerNotReady                   uint64 // messages that wait for a receive of the peer, by its Reports
 	ReportsOut, ReportsIn          uint64
-	DroppedAfterError, ReadsZeroed uint64 // segments after an error; segments of revoked memory sent as zero bytes
+	DroppedAfterError, ReadsZeroed uint64 // segments before Start or after an error; of revoked memory, sent as zeros
 }
 
 // QP is a queue pair: one RDMAP stream. It implements mpa.Source and mpa.Sink. The zero value
@@ -276,7 +276,7 @@ func (q *QP) PeerTerminate() (Terminate, bool) { return q.term.peer, q.term.gotP
 // OwnTerminate returns the Terminate that q made and whether there is one.
 func (q *QP) OwnTerminate() (Terminate, bool) { return q.term.own, q.term.made }
 
-// Outstanding returns how many completions the send and the receive queue will still make, at most SendDepth and
+// Outstanding returns how many completions the send and the receive queue can still make, at most SendDepth and
 // RecvDepth. A completion queue with room for both never overflows. Receives of an SRQ count once they are assigned to
 // a message.
 func (q *QP) Outstanding() (send, recv int) { return q.sq.len(), q.rq.len() }

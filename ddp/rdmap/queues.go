@@ -112,7 +112,7 @@ type sendWQE struct {
 	inline    [1][]byte // room for MaxInline bytes, once allocInline was called for the slot
 	useInline bool
 	asks      bool   // its last segment asks for a Report
-	number    uint32 // progress.sent, with w counted
+	number    uint32 // progress.sent after this request was counted
 }
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
@@ -291,7 +291,7 @@ type inboundRequest struct {
 	mem    [1][]byte
 }
 
-// inboundRequests is the queue 1 of the peer's Reads and atomics. Counters never wrap:
+// inboundRequests is queue 1: the peer's Reads and atomics. Counters never wrap:
 //
 //	acked     first whose response TCP does not have wholly
 //	next      first whose response is not wholly frozen

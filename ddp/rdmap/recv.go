@@ -11,7 +11,8 @@ var errOutOfOrder = &ulpdu.Error{Layer: ulpdu.DDP,
 	Detail: "segment cannot be placed out of order"}
 
 // Place copies the payload of a received ULPDU to its destination. It places segments in any order. Out of order, an
-// error means that nothing was placed. In order, an error ends the stream; the caller passes it to Fail.
+// error means that nothing was placed. In order, an error other than ulpdu.NotReady ends the stream; the caller passes
+// it to Fail.
 //
 // In order, a fault of registered memory is a panic for RecoverMemoryFault; MPA has changed nothing then. Out of order
 // it is an error like others, and Place is called again in order.
@@ -46,7 +47,8 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	}
 }
 
-// mayWait reports whether a segment without a posted receive waits for one: it begins the next message.
+// mayWait reports whether a segment without a posted receive waits for one: it belongs to the next message, and
+// Config.Starved permits it.
 func (q *QP) mayWait(hdr []byte) bool {
 	if q.cfg.Starved == nil || q.waitsNoMore || ddp.Control(hdr[0]).Tagged() {
 		return false
