@@ -56,7 +56,8 @@ type device struct {
 type opener func(Config, binding) (*Socket, error)
 
 // negotiate opens a socket with the best mode that c allows and the device supports. ModeAuto does not use a zero-copy
-// mode known to be faulty. Every attempt uses a new socket, because a UMEM keeps the flags of a failed bind.
+// mode known to be faulty. If the queue is busy, negotiate tries no other mode. Every attempt uses a new socket,
+// because a UMEM keeps the flags of a failed bind.
 func (d *device) negotiate(c *Config, open opener) (*Socket, error) {
 	copied := binding{segments: true, small: d.fitsSmallChunks(c)}
 	if c.Mode == ModeCopy {

@@ -7,7 +7,7 @@ import (
 )
 
 // Inject makes the device receive a frame: it copies the bytes to chunks of the fill ring. It returns false if the
-// frame was dropped and counted, because of too few chunks, a full receive ring, or a link that is down.
+// frame was dropped. FakeStats counts why, unless k has no socket or the frame is empty.
 func (k *FakeKernel) Inject(frame []byte) bool {
 	return k.inject(frame, k.chunkData(), false)
 }

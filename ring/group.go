@@ -43,6 +43,7 @@ const MaxMembers = 64
 func NewGroup() *Group { return &Group{} }
 
 // Add adds the socket of a member, which g owns from now on. The member receives. It sends only after a call of Use.
+// Add fails if g has MaxMembers members.
 func (g *Group) Add(s *Socket) error {
 	at := slices.Index(g.members, nil)
 	if at < 0 {
@@ -126,8 +127,8 @@ func (g *Group) closeRetired() {
 	}
 }
 
-// mergeInfo sets g.info to properties that hold for every member, with the sums of RxFrames and TxSlots. Without
-// members g.info does not change.
+// mergeInfo sets g.info to properties that hold for every member, with the sums of RxFrames and TxSlots, and Ifindex
+// and Queue of the first member. Without members g.info does not change.
 func (g *Group) mergeInfo() {
 	first := true
 	for at, s := range g.members {
@@ -228,7 +229,7 @@ func (g *Group) owner(b *TxBuf) (s *Socket, at int) {
 }
 
 // Send implements Port. It copies the frame if the policy chooses another member than AllocTx did. If the chosen member
-// has no free slot, the frame is sent on the member of AllocTx.
+// has no free slot, the frame is sent on the member of AllocTx, or dropped if that may not send.
 func (g *Group) Send(b TxBuf, n int) {
 	s, at := g.owner(&b)
 	if s == nil || len(g.senders) == 0 {

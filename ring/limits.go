@@ -18,7 +18,7 @@ const (
 	vlanHeader = ethHeader + 2*4 // the longest Ethernet header that the steering program passes: with two VLAN tags
 )
 
-// Limits, each with what it prevents.
+// Limits of the fields of Config, and of the queues that a program uses by default.
 const (
 	// MaxFrags is the maximum number of chunks of a received packet: the kernel's MAX_SKB_FRAGS + 1, 69,120 bytes.
 	// Longer chains are dropped, so that a broken driver cannot collect all frames in one packet.

@@ -14,9 +14,9 @@ import "time"
 // The number of chunks that the kernel has, target, doubles when one Refill finds more than half of them in use. It
 // rises to all chunks when the fill ring has run empty, because frames may have been dropped then. It halves after a
 // calm time in which at most a quarter was in use. The length of a calm time is counted in offered chunks. An empty
-// fill ring makes the next calm time four times as long, and each calm time that passes makes the next one half as
-// long. So a worker that often loses its processor, for longer than the few chunks last, soon offers all chunks all the
-// time.
+// fill ring that raises target makes the next calm time four times as long, and each calm time that passes makes the
+// next one half as long. So a worker that often loses its processor, for longer than the few chunks last, soon offers
+// all chunks all the time.
 //
 // The shortest calm time is a few milliseconds of a fast flow. If it were long, a worker that loses its processor for
 // half a millisecond a few times a second would use all chunks nearly always: with a calm time of 2^18 chunks the

@@ -93,7 +93,7 @@ type Stats struct {
 	TxPackets, TxBytes uint64 // handed to the kernel
 	TxCompleted        uint64 // reported complete
 	TxExhausted        uint64 // AllocTx calls without a free slot
-	TxInvalid          uint64 // Send calls with an invalid length; the frame was dropped
+	TxInvalid          uint64 // frames dropped by Send: invalid length, or no member of a Group may send
 	Kicks              uint64 // transmit system calls
 	Again              uint64 // transmit system calls that ended with EAGAIN
 	Busy               uint64 // with EBUSY: a frame was dropped by the device

@@ -49,7 +49,7 @@ const (
 // ErrBusy is returned by Start if MaxCaptures captures already run.
 var ErrBusy = fmt.Errorf("%d captures are already running on this device", MaxCaptures)
 
-// Capture gets frames of a Hub until Stop. Next and Stop belong to one goroutine.
+// Capture gets frames of a Hub until Stop. Poll, Next and Stop belong to one goroutine.
 type Capture struct {
 	hub     *Hub
 	filter  Filter

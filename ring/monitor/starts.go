@@ -110,7 +110,7 @@ func (t *starts) reset(c *start, d Direction) {
 	}
 }
 
-// moveTo puts c at the end of a list.
+// moveTo moves c from its list, if it is in one, to the end of another.
 func (c *start) moveTo(to *list.List) {
 	if c.in != nil {
 		c.in.Remove(c.elem)

@@ -24,8 +24,8 @@ const (
 	Both = Rx | Tx
 )
 
-// maxPorts is the maximum number of interfaces in a file. maxName is the maximum number of bytes of a name: the length
-// of an option has only 16 bits.
+// maxPorts is the number of interfaces in a file at which Wrap refuses another one. maxName is the maximum number of
+// bytes of a name: the length of an option has only 16 bits.
 const (
 	maxPorts = 4096
 	maxName  = 1 << 10
@@ -41,7 +41,7 @@ type File struct {
 	err     error
 }
 
-// NewFile returns a File that writes to w; nothing is written before the first Wrap.
+// NewFile returns a File that writes to w; nothing is written before the first Wrap or AddInterface.
 func NewFile(w io.Writer) *File { return &File{out: bufio.NewWriter(w)} }
 
 // Port is a ring.Port that records its packets.
