@@ -219,15 +219,15 @@ func (s *Steering) Reattach() (bool, error) {
 }
 
 // Detach removes the program from its interface, so that every frame goes to the kernel, and undoes
-// [Steering.HoldResets]. Claims, sockets and counters are kept, and [Steering.Attach] may follow. Without an attachment
-// Detach does nothing.
+// [Steering.HoldResets]. Claims, sockets and counters are kept, and [Steering.Attach] may follow. Detach does nothing
+// without an attachment and held resets.
 func (s *Steering) Detach() error {
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
 	return errors.Join(s.detach(), s.releaseResets())
 }
 
-// detach is Detach. The caller holds s.attaching.
+// detach is Detach, except that resets stay held. The caller holds s.attaching.
 func (s *Steering) detach() (err error) {
 	switch {
 	case s.member != nil:

@@ -18,8 +18,8 @@ const (
 	// within the 30 s that an entry is valid are enough for misconfigured paths; fragments are not meant to carry load.
 	DefaultMaxFragments = 1 << 13
 
-	// DefaultMaxPrefixes bounds the addresses of this host and the prefixes of peers. An entry costs about 100 bytes,
-	// allocated when the entry is added. Addresses beyond the limit are refused.
+	// DefaultMaxPrefixes bounds each of three sets: the addresses of this host, the peers, and the protected addresses.
+	// An entry costs about 100 bytes, allocated when the entry is added. Addresses beyond the limit are refused.
 	DefaultMaxPrefixes = 1 << 16
 
 	// DefaultMaxQueues bounds the receive queue numbers that can have a socket.

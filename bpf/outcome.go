@@ -10,8 +10,8 @@ type Outcome uint32
 const (
 	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
 	Listener = Outcome(steerOutcomeOUTCOME_LISTENER) // segment to a listener
-	Fragment = Outcome(steerOutcomeOUTCOME_FRAGMENT) // later fragment of a steered segment
-	// ICMP error that quotes a segment of the engine
+	Fragment = Outcome(steerOutcomeOUTCOME_FRAGMENT) // later fragment of a steered datagram
+	// ICMP error that quotes a segment or an ESP packet of the engine
 	ICMP         = Outcome(steerOutcomeOUTCOME_ICMP)
 	ESP          = Outcome(steerOutcomeOUTCOME_ESP)            // packet of an SA of the engine
 	DropNoSocket = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET) // claimed, but the receive queue has no socket
@@ -19,7 +19,7 @@ const (
 	DropPeer = Outcome(steerOutcomeOUTCOME_DROP_PEER)
 	// SYN to a listener, beyond the rate limit
 	DropSYN = Outcome(steerOutcomeOUTCOME_DROP_SYN)
-	// segment to a listener without a preceding SYN, or an ICMP error about one, beyond the rate limit
+	// segment to a listener that follows no admitted SYN, or an ICMP error about one, beyond the rate limit
 	DropStray = Outcome(steerOutcomeOUTCOME_DROP_STRAY)
 	// unencrypted segment of a flow or to a listener, from an address of SetProtected
 	DropClear   = Outcome(steerOutcomeOUTCOME_DROP_CLEAR)
@@ -28,7 +28,7 @@ const (
 	PassNotLocal = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)
 	// TCP without a matching flow, in a frame to another Ethernet address or to a group
 	PassOtherMAC  = Outcome(steerOutcomeOUTCOME_PASS_OTHER_MAC)
-	PassNotTCP    = Outcome(steerOutcomeOUTCOME_PASS_NOT_TCP)   // IP with another protocol
+	PassNotTCP    = Outcome(steerOutcomeOUTCOME_PASS_NOT_TCP)   // other protocols, unclaimed ICMP and ESP
 	PassNotIP     = Outcome(steerOutcomeOUTCOME_PASS_NOT_IP)    // ARP and other Ethernet types
 	PassFragment  = Outcome(steerOutcomeOUTCOME_PASS_FRAGMENT)  // later fragment without a steered first one
 	PassMalformed = Outcome(steerOutcomeOUTCOME_PASS_MALFORMED) // truncated, or inconsistent lengths

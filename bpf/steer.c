@@ -14,9 +14,9 @@
 //
 //   - TCP segments to a claimed local address and port. A listener of any address claims its port on the addresses of
 //     this host (the map local_prefixes), not on addresses that the host routes for. The host's firewall and IPsec policies
-//     do not apply to these segments.
-//   - Fragments of such segments that arrive after the first fragment. They never reach the kernel's reassembly.
-//   - ICMP errors that quote such a segment. The kernel's path MTU cache does not learn from them.
+//     do not apply to these segments. Nor does the kernel see ESP packets of SAs that the engine claims.
+//   - Fragments of such segments and packets that arrive after the first fragment. They never reach the kernel's reassembly.
+//   - ICMP errors that quote such a segment or packet. The kernel's path MTU cache does not learn from them.
 //
 // Four kinds of claimed frames are dropped. No frame is modified. In libxdp's dispatcher the program passes these frames to the
 // kernel while no queue has a socket: its process may have been killed.
@@ -352,9 +352,9 @@ static inline_always struct syn lookup_syn(const struct address *remote, const s
 }
 
 // is_repeated_syn reports whether a SYN beyond the limit was dropped before, as long ago as a peer waits before it retransmits
-// a SYN, and records the SYN. A flood from spoofed addresses has no such SYNs, except for hash collisions: one in a thousand. A
-// flood that retransmits as TCP does shares this limit with honest peers, because the two cannot be distinguished; the work of
-// the worker stays bounded.
+// a SYN, and there is a token for it. It records the SYN, unless it returns 0 for a known one. A flood from spoofed
+// addresses has no repeated SYNs, except for hash collisions: one in a thousand. A flood that retransmits as TCP does shares
+// this limit with honest peers, because the two cannot be distinguished; the work of the worker stays bounded.
 static inline_always int is_repeated_syn(const struct syn *s, __u64 *used_until, __u64 now)
 {
 	if (!s->bucket)
@@ -386,7 +386,7 @@ static inline_always enum outcome admit_syn(const struct datagram *d, const stru
 	return OUTCOME_LISTENER;
 }
 
-// follows_admitted_syn reports whether the peer's SYN was admitted and at most FOLLOW_UP_MAX segments followed it.
+// follows_admitted_syn reports whether this is one of the FOLLOW_UP_MAX segments that may follow the peer's admitted SYN.
 static inline_always int follows_admitted_syn(const struct datagram *d, const struct tcp *tcp)
 {
 	__u64 h = hash_peer(&d->src, tcp->port, 0);
@@ -530,8 +530,8 @@ static inline_always int is_icmp_error(const struct icmp_error *icmp, int v6)
 	return icmp->type == ICMP_UNREACHABLE || icmp->type == ICMP_TIME_EXCEEDED || icmp->type == ICMP_PARAMETER;
 }
 
-// steer_icmp decides on ICMP errors. It claims those that quote a segment sent by a flow or a listener of the engine and that
-// are addressed to the quoted source. The engine checks whether the quoted sequence number is in flight (RFC 5927 4).
+// steer_icmp decides on ICMP errors. It claims those that are addressed to the quoted source and quote a segment of a flow or
+// listener, or an ESP packet, of the engine, which checks whether the quoted sequence number is in flight (RFC 5927 4).
 static inline_always enum outcome steer_icmp(const struct frame *f, const struct datagram *d, int v6)
 {
 	if (d->part != WHOLE)

@@ -27,7 +27,7 @@ type Process struct {
 }
 
 // Start starts the second process with args, of which the first one names it, and with the ambient capabilities caps.
-// It returns when no signal can end the process before it has cleaned up.
+// It returns once the process ignores the signals that usually end a program.
 func Start(args []string, caps ...uintptr) (*Process, error) {
 	c := &exec.Cmd{Path: "/proc/self/exe", Args: args, Dir: "/", Stderr: os.Stderr,
 		Env: append(os.Environ(), "GOMAXPROCS=1")}
@@ -52,7 +52,7 @@ func Start(args []string, caps ...uintptr) (*Process, error) {
 	return p, nil
 }
 
-// Ready makes the second process ignore signals, and tells the first one.
+// Ready makes the second process ignore the signals that usually end a program, and tells the first process.
 func Ready() {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	io.WriteString(os.Stdout, ready)

@@ -76,8 +76,8 @@ func NetNS(t testing.TB) {
 	skipOrFail(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
-// ESP needs a kernel with IPsec, to which SAs with AES-GCM can be added. The SA that it adds ends with its thread and
-// the network namespace of this.
+// ESP needs a kernel with IPsec, to which SAs with AES-GCM can be added. The SA that it adds is in a new network
+// namespace, which ends with the thread.
 func ESP(t testing.TB) {
 	t.Helper()
 	done := make(chan error)
