@@ -422,7 +422,7 @@ func TestISN(t *testing.T) {
 			}
 		}
 	}
-	if near > 20 { // of 2000 random ones, about 4 would be
+	if near > 20 { // of 2000 random numbers, about 4 would be near
 		t.Errorf("%d of 2000 ISNs are near to another tuple's or key's", near)
 	}
 	for i := range 2*len(a.Local) + 4 {
@@ -454,7 +454,8 @@ func TestHalfOpenWindow(t *testing.T) {
 	var out tcp.Out
 	l.Input(&tu, segment(fS, 1000, 0, mss(1460), ws(7)), now, &out)
 	iss := out.Seq
-	if v := l.Input(&tu, segment(fR, 1032, 0), now, &out); v != tcp.Reply || out.Flags != fA { // overtook 31 bytes
+	// The RST overtook 31 bytes.
+	if v := l.Input(&tu, segment(fR, 1032, 0), now, &out); v != tcp.Reply || out.Flags != fA {
 		t.Fatalf("verdict %v, sends %v", v, &out.Header)
 	}
 	right := out.Ack.Add(int(out.Window) << 5)

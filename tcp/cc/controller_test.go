@@ -164,7 +164,7 @@ func TestReno(t *testing.T) {
 	if f.c.Cwnd() != 12*mss {
 		t.Error("grew although the window was not the limit")
 	}
-	for range 5 { // small acknowledgements gain no more than one of the same bytes
+	for range 5 { // five small acknowledgements gain as much as one of all their bytes
 		f.c.OnAck(&Ack{Now: f.now, Acked: mss / 5, Limited: true, Grow: true})
 	}
 	if f.c.Cwnd() != 13*mss {

@@ -383,7 +383,7 @@ func FuzzParse(f *testing.F) {
 		if off < HeaderLen || off > len(b) || off > MaxHeaderLen {
 			t.Fatalf("payload at %d of %d", off, len(b))
 		}
-		if h.Len() > MaxHeaderLen+8 { // with its padding it exceeds any header that is sent
+		if h.Len() > MaxHeaderLen+8 { // no such header is sent: the padding of its options makes it too long
 			return
 		}
 		c := make([]byte, 128)
