@@ -65,7 +65,7 @@ func newBench(t testing.TB) *bench {
 	return x
 }
 
-// TestNoAllocations: each kind of message allocates nothing from posting to completion.
+// TestNoAllocations: Writes, Reads, Sends, immediate data and fetch-adds allocate nothing from posting to completion.
 func TestNoAllocations(t *testing.T) {
 	x := newBench(t)
 	gather := []SGE{sge(x.local, 0, 1000), sge(x.local, 5000, 3000), sge(x.local, 9, 1)}
@@ -107,7 +107,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsAhead: refusing to place a segment ahead of its turn allocates nothing either.
+// TestNoAllocationsAhead: refusing to place a segment ahead of its turn allocates nothing.
 func TestNoAllocationsAhead(t *testing.T) {
 	h := victim(t)
 	v := ulpdu.ViewOf(unhex(t, untagged(3, 0, 9, 0, 0)))

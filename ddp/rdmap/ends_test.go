@@ -13,7 +13,8 @@ import (
 // cutFPDU is the error of a FIN inside an FPDU.
 var cutFPDU = ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed, "cut")
 
-// TestSilent: a segment of a Write in full operation, and nothing else, needs no delivery (RFC 5041, 5.3).
+// TestSilent: without private messages, a segment of a Write in full operation, and nothing else, needs no delivery
+// (RFC 5041, 5.3).
 func TestSilent(t *testing.T) {
 	for _, c := range []struct {
 		name, head string

@@ -164,7 +164,8 @@ func TestFPDUAfterFIN(t *testing.T) {
 	wantCQEs(t, a, "1 recv WR_FLUSH_ERR")
 }
 
-// TestFlushOrder: every work request completes once, in posting order, the one that failed first.
+// TestFlushOrder: every work request completes once, in posting order: the one that failed, then the later ones, which
+// are flushed.
 //
 //req:rfc5040-7.1-1
 func TestFlushOrder(t *testing.T) {
@@ -208,8 +209,8 @@ func TestFlushOrder(t *testing.T) {
 	wantCQEs(t, a)
 }
 
-// TestFlushKeepsMemoryForRetransmission: after the stream has ended, TCP may still have to retransmit. Only that memory
-// stays in use, until it is acknowledged or the connection is gone.
+// TestFlushKeepsMemoryForRetransmission: after the stream has ended, TCP may still have to retransmit. Only the memory
+// that it may retransmit stays in use, until the bytes are acknowledged or the connection is gone.
 //
 //req:rfc5040-7.1-1
 func TestFlushKeepsMemoryForRetransmission(t *testing.T) {
