@@ -32,8 +32,8 @@ type Member struct {
 	Name    string
 	Ifindex int
 	MTU     int
-	// Sends says that the bond sends on the member: its link is up and it is active, in 802.3ad in the active
-	// aggregator.
+	// Sends says that the bond sends on the member: it is up, its link is up, and the bond has it active. In the mode
+	// 802.3ad it must also belong to the active aggregator.
 	Sends bool
 }
 
@@ -57,8 +57,8 @@ func CheckMode(m netlink.BondMode) error {
 	return fmt.Errorf("xwarp sends on the members of bonds in the modes active-backup, balance-xor and 802.3ad, not %v", m)
 }
 
-// ModeSteps returns the commands that give a bond a mode for which CheckMode returns nil. The kernel changes the mode
-// of a bond only while it has no members.
+// ModeSteps returns the commands that set a bond to active-backup, a mode for which CheckMode returns nil. The kernel
+// changes the mode of a bond only while it has no members.
 func ModeSteps(name string) string {
 	return fmt.Sprintf("ip link set NAME nomaster for each member; ip link set %[1]s down; "+
 		"ip link set %[1]s type bond mode active-backup", name)
@@ -67,7 +67,7 @@ func ModeSteps(name string) string {
 // Is reports whether an interface is a bond.
 func Is(nic netlink.Link) bool { return nic.Type() == "bond" }
 
-// dumps is how often to repeat a dump that changes interrupted.
+// dumps is how many times a dump is tried if changes interrupt it each time.
 const dumps = 8
 
 // Read returns the state of the bond with an interface index.
@@ -128,7 +128,8 @@ type Follower struct {
 type Reader func(h *netlink.Handle, ifindex int) (*State, error)
 
 // Follow starts to follow the bond with an interface index, in the network namespace of the calling thread. notify is
-// called before Follow returns and after changes of the bond or of its members, by one goroutine at a time.
+// called before Follow returns and after changes of the bond or of its members, by one goroutine at a time. It is not
+// called while no interface has that index.
 func Follow(ifindex int, log *slog.Logger, read Reader, notify func(*State)) (*Follower, error) {
 	runtime.LockOSThread() // create all sockets on this thread
 	defer runtime.UnlockOSThread()
@@ -176,7 +177,7 @@ func (f *Follower) concerns(kind uint16, body []byte) bool {
 func (f *Follower) list() error {
 	s, err := f.read(f.handle, f.ifindex)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-		return nil // the device ends: its own follower says so
+		return nil // package localaddr reports that the interface is gone
 	}
 	if err != nil {
 		return err

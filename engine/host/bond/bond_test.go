@@ -10,8 +10,8 @@ import (
 	"xwarp/ring"
 )
 
-// TestSenders: a bond sends on members that are up and active, in 802.3ad of the active aggregator only. Interfaces of
-// other masters are not members.
+// TestSenders: a bond sends on members that are up and active. In the mode 802.3ad they must belong to the active
+// aggregator. Interfaces with another master are not members.
 func TestSenders(t *testing.T) {
 	slave := func(index, master int, edit func(*netlink.Device, *netlink.BondSlave)) netlink.Link {
 		p := &netlink.BondSlave{AggregatorId: 1}

@@ -5,12 +5,13 @@ import "github.com/vishvananda/netlink"
 // Merge names an offload that merges received segments, and the device that has it.
 type Merge struct{ Device, Feature string }
 
-// maxBelow bounds the devices that Merging inspects: far more than VLANs on bonds on ports need.
+// maxBelow is the maximum number of devices whose lower devices Merging looks for: far more than VLANs on bonds on
+// ports need.
 const maxBelow = 256
 
 // Merging returns the offloads that merge received segments on the devices below nic, in the calling thread's network
-// namespace: the devices that a VLAN, bond or bridge receives from. Generic XDP on nic gets the merged segments of
-// these devices. On nic itself, generic XDP disables such offloads.
+// namespace: the devices that a VLAN, bond or bridge receives from. Offloads that cannot be switched off are left out.
+// Generic XDP on nic gets the merged segments of these devices. On nic itself, generic XDP disables such offloads.
 func Merging(nic netlink.Link) (list []Merge, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {

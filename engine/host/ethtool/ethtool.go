@@ -42,7 +42,7 @@ func Ioctl(name string, b []byte) error {
 	return nil
 }
 
-// Words builds a structure of 32-bit fields followed by room zero bytes.
+// Words returns a structure that consists of the 32-bit fields w, followed by room zero bytes.
 func Words(room int, w ...uint32) []byte {
 	b := make([]byte, len(w)*4+room)
 	for i, v := range w {
@@ -138,7 +138,7 @@ func SetFeature(name, what string, on bool) error {
 	return err
 }
 
-// Channels are the queues of an interface: struct ethtool_channels.
+// Channels are numbers of queues of an interface, from struct ethtool_channels.
 type Channels struct{ MaxRx, MaxCombined, Rx, Combined uint32 }
 
 // ReadChannels returns the current and maximum number of queues.
@@ -200,7 +200,7 @@ func SetQueues(name string, n uint32) error {
 	return writeNumber(name, unix.ETHTOOL_SCHANNELS, b, at, n)
 }
 
-// RxRing returns the current and maximum size of the receive ring.
+// RxRing returns the current and maximum size of the receive ring, in frames.
 func RxRing(name string) (now, most uint32, err error) {
 	b, err := readNumbers(name, unix.ETHTOOL_GRINGPARAM)
 	return Word(b, 5), Word(b, 1), err

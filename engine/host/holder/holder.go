@@ -137,8 +137,8 @@ func sockets(dir string, wanted func(link string) bool, look func(fd int)) {
 	}
 }
 
-// processes calls look with the /proc directory of each process. It returns the process once for each inode that look
-// returns.
+// processes calls look with the /proc directory of each process. Its result has a process once for each inode that look
+// returned.
 func processes(look func(dir string) []uint64) (list []Process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {

@@ -47,8 +47,8 @@ func diagReply(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
 	}
 }
 
-// TestOfQueue: if the kernel reports which socket a queue has, only its process is named, with its inode. Otherwise
-// each process with an AF_XDP socket is named, marked as a guess.
+// TestOfQueue: if the kernel reports which socket a queue has, OfQueue returns only that one, with its inode. Otherwise
+// it returns all AF_XDP sockets, and sure is false.
 func TestOfQueue(t *testing.T) {
 	needs.XSK(t)
 	first, second := socket(t), socket(t)
@@ -92,7 +92,7 @@ func TestOfQueue(t *testing.T) {
 	}
 }
 
-// TestAsksKernel: this kernel accepts the query, or it lacks the module.
+// TestAsksKernel: this kernel accepts the query, or lacks the module. Changes may interrupt the dump.
 func TestAsksKernel(t *testing.T) {
 	if _, err := netlink.SocketDiagXDP(); err != nil && !errors.Is(err, unix.ENOENT) &&
 		!errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {

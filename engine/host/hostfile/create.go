@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create opens a file for writing and truncates it, like os.Create. It follows no symbolic link of another user, which
-// could redirect root's writes, and opens no file of another user, who could read it. Pipes and devices may belong to
-// any user. A new file is readable by its owner only, because captures contain users' data.
+// Create opens a file for writing and truncates it, like os.Create. It fails if name is a symbolic link or a regular
+// file of another user, except root: the link could redirect root's writes, and that user could read the file. Pipes
+// and devices may belong to any user. A new file is readable by its owner only, because captures contain users' data.
 func Create(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil || !errors.Is(err, unix.EEXIST) {

@@ -23,9 +23,10 @@ type Dir struct {
 	path string
 }
 
-// OpenDir opens a directory. With create it creates the missing directories of its path with mode 0700. It fails if
-// other users may write to it, or to a directory above it that is not sticky as /tmp is. It follows no symbolic link.
-// It waits for an exclusive lock on the directory, which this process holds until Close.
+// OpenDir opens a directory. With create it creates the missing directories of its path with mode 0700. It fails if the
+// directory or one above it belongs to a user other than this one and root, or if others may write to it. A directory
+// above may be writable if it is sticky, as /tmp is. It follows no symbolic link. It waits for an exclusive lock on the
+// directory, which this process holds until Close.
 func OpenDir(path string, create bool) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -100,8 +101,8 @@ func ours(st *unix.Stat_t, shared bool) error {
 // Close unlocks the directory.
 func (d *Dir) Close() error { return d.f.Close() }
 
-// Read returns the content of a regular file of this user or root that no other user may write to. If the file does not
-// exist, errors.Is(err, fs.ErrNotExist) is true.
+// Read returns the content of a regular file of at most maxFile bytes that belongs to this user or root, and that no
+// other user may write to. If the file does not exist, errors.Is(err, fs.ErrNotExist) is true.
 func (d *Dir) Read(name string) (b []byte, err error) {
 	fd, err := unix.Openat(int(d.f.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|
 		unix.O_CLOEXEC, 0)

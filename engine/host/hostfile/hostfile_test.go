@@ -12,7 +12,7 @@ import (
 // somebody is the ID of another user.
 const somebody = 65534
 
-// give changes the owner of a file, which only root can do.
+// give gives a file to somebody, which only root can do.
 func give(t *testing.T, name string) {
 	t.Helper()
 	if err := os.Lchown(name, somebody, somebody); err != nil {
@@ -58,7 +58,8 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// TestDirOfOthers: OpenDir or Read fails if another user could have changed the file.
+// TestDirOfOthers: OpenDir or Read fails if another user could have changed the file, and for links, directories and
+// huge files.
 func TestDirOfOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -125,7 +126,8 @@ func TestDirOfOthers(t *testing.T) {
 	}
 }
 
-// A symbolic link at the name that Write uses is replaced, and its target stays.
+// Symbolic links at the file's name and at the name of Write's temporary file are replaced. Their target keeps its
+// content.
 func TestWriteFollowsNoLink(t *testing.T) {
 	top := t.TempDir()
 	must(t, os.WriteFile(top+"/victim", []byte("secret"), 0o600), os.Symlink(top+"/victim", top+

@@ -28,7 +28,7 @@ type State struct {
 	Networks []netip.Prefix
 }
 
-// InZone returns an address in the form that the kernel expects: a link-local one with its interface.
+// InZone returns a in the form that the kernel expects: a link-local IPv6 address gets ifname as its zone.
 func InZone(a netip.AddrPort, ifname string) netip.AddrPort {
 	if ip := a.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() {
 		return netip.AddrPortFrom(ip.WithZone(ifname), a.Port())
@@ -68,7 +68,7 @@ type Follower struct {
 // reads.
 const settle = 20 * time.Millisecond
 
-// interrupted is how often to retry at once if a table changes while it is read.
+// interrupted is how many times a table is read, without a pause, if it changes during each read.
 const interrupted = 8
 
 // Follow starts to follow the interface with index link, in the network namespace of the calling thread. notify is
@@ -114,7 +114,8 @@ func (f *Follower) closeSockets() {
 	}
 }
 
-// concerns reports whether a change is relevant, because there may be a million irrelevant routes.
+// concerns reports whether the tables must be read again after a change. There may be a million routes for which they
+// must not.
 func (f *Follower) concerns(kind uint16, body []byte) bool {
 	switch kind {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -128,7 +129,8 @@ func (f *Follower) concerns(kind uint16, body []byte) bool {
 	return false
 }
 
-// list reads the tables, or calls gone.
+// list reads the tables and passes them to notify. If the interface was there and has disappeared, it calls gone
+// instead.
 func (f *Follower) list() error {
 	if f.gone == nil {
 		return nil
@@ -208,7 +210,7 @@ func whole(dump func() error) (err error) {
 	return err
 }
 
-// local adds the local routes of one family to addrs.
+// local adds the local routes of one family in a table to addrs, without loopback.
 func (f *Follower) local(addrs []netip.Prefix, family uint8, table uint32) ([]netip.Prefix, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: f.routes}

@@ -111,8 +111,8 @@ func (r *Restorer) remember(s setting) error {
 	return nil
 }
 
-// Close restores the settings. If this process has dropped the privileges that this needs, it waits for the restoring
-// process to do so. The calling thread must be in the namespace of the first change.
+// Close restores the settings. If this process has dropped the privileges that this needs, the restoring process does
+// it, and Close waits for that. The calling thread must be in the namespace of the first change.
 func (r *Restorer) Close() error {
 	if r.process == nil {
 		return nil

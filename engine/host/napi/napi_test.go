@@ -59,7 +59,8 @@ func hold(id string) int {
 	return 0
 }
 
-// TestRestored: however a program ends, its NAPI instance gets its previous settings back.
+// TestRestored: however a program ends, its NAPI instance gets its previous settings back. If a killed program left the
+// same settings, the instance gets zeros.
 func TestRestored(t *testing.T) {
 	needs.NetNS(t)
 	n, err := topo.New(topo.Options{ // a veth has a NAPI instance if it has GRO and its peer has no TSO
@@ -213,8 +214,8 @@ func instance(t *testing.T, n *topo.Net) (id uint32) {
 	return id
 }
 
-// TestOffloadsRestored: after the last process that used an interface, GRO that was off is off again, and VLAN
-// stripping that was on is on again. This holds even if a process and its restoring process were killed together. A
+// TestOffloadsRestored: after a process that used an interface, GRO that was off is off again, and VLAN stripping that
+// was on is on again. If a process and its restoring process were killed together, this holds after the next process. A
 // process that starts while the previous one's setting is being restored keeps its own setting.
 func TestOffloadsRestored(t *testing.T) {
 	needs.NetNS(t)

@@ -53,7 +53,7 @@ func clearRecord(path string) {
 }
 
 // wasLeft reports whether a record still exists although its restoring process has ended: that process was killed, and
-// restored nothing. For one that still runs it waits up to restoreWait, and then returns true.
+// restored nothing. While that process runs, wasLeft waits up to restoreWait; after that time it returns true.
 func wasLeft(path string) bool {
 	for end := time.Now().Add(restoreWait); ; time.Sleep(10 * time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

@@ -21,7 +21,7 @@ import (
 	"xwarp/engine/host/netwatch"
 )
 
-// UnreachableError is a Hop's error if the next hop answers neither ARP nor neighbour discovery. It matches
+// UnreachableError is a Hop's error if the next hop does not answer ARP or, for IPv6, neighbour discovery. It matches
 // EHOSTUNREACH.
 type UnreachableError struct {
 	NextHop   netip.Addr
@@ -55,7 +55,7 @@ const loopback = 1
 type Hop struct {
 	Dst netip.Addr
 	MAC [6]byte
-	Err error // set if the kernel gave up on the next hop; a later Hop may clear it
+	Err error // why MAC is not valid, such as no route, or a silent next hop; a later Hop may have a MAC
 }
 
 // Resolver follows the neighbour table of one interface. Its methods may be called from any goroutine.
@@ -233,9 +233,10 @@ func (r *Resolver) ForgetRoutes() {
 	clear(r.routes)
 }
 
-// Request requests the MAC address of dst's next hop. notify gets the answer and all changes until Forget. A further
-// Request for dst makes the kernel confirm the address; it has no effect while an earlier one still waits. Request
-// never blocks. At MaxDestinations, the destination that was requested least recently is forgotten.
+// Request requests the MAC address of dst's next hop. notify gets the answer and later changes until Forget. A further
+// Request for dst makes the kernel confirm the address, unless it was asked for the next hop less than HopAge ago, or
+// the entry is permanent. It has no effect while an earlier Request for dst still waits. Request never blocks. At
+// MaxDestinations, the destination that was requested least recently is forgotten.
 func (r *Resolver) Request(dst netip.Addr) {
 	r.mu.Lock()
 	d := r.dsts[dst]

@@ -22,7 +22,7 @@ var (
 	addresses = flag.Int("addresses", 3000, "how many destinations TestManyDestinations asks for")
 )
 
-// host is a namespace with a veth whose routes use the gateway 10.0.0.2.
+// host is a namespace with a veth, whose route to 128.0.0.0/1 uses the gateway 10.0.0.2.
 type host struct {
 	t    *testing.T
 	nl   *netlink.Handle
@@ -87,7 +87,7 @@ func (h *host) build() (err error) {
 	return err
 }
 
-// route gives the gateway its address and routes all other traffic there.
+// route gives the gateway its MAC address and routes 128.0.0.0/1 there.
 func (h *host) route() error {
 	h.neighbour(gateway, 9)
 	return h.nl.RouteReplace(&netlink.Route{
@@ -265,8 +265,8 @@ func TestGatewayAskedOnce(t *testing.T) {
 	})
 }
 
-// TestManyDestinations requests many destinations, and with -addresses more than MaxDestinations, so that the oldest
-// are forgotten. The latest are answered, and so is the first one when it is requested again.
+// TestManyDestinations requests as many destinations as -addresses says; beyond MaxDestinations, the oldest are
+// forgotten. Each thousandth is answered, and so is the first one when it is requested again.
 func TestManyDestinations(t *testing.T) {
 	n := *addresses
 	onHost(t, func(h *host) {
@@ -335,7 +335,8 @@ func TestFlaps(t *testing.T) {
 	})
 }
 
-// TestRoute: a route is looked up once for many connections, and again when it may have changed.
+// TestRoute: after ForgetRoutes, Route returns a route that has changed. At most MaxRoutes routes are cached, and
+// errors are not.
 func TestRoute(t *testing.T) {
 	onHost(t, func(h *host) {
 		to := netip.MustParseAddr("192.0.2.1")

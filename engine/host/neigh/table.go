@@ -52,8 +52,8 @@ func (r *Resolver) list() error {
 	return nil
 }
 
-// update reports the kernel's entry n of hop for all destinations behind hop. If the entry was deleted, it makes the
-// kernel resolve hop again.
+// update reports the kernel's entry n of hop for all destinations behind hop, unless the kernel is still resolving it.
+// If the entry was deleted, update makes the kernel resolve hop again.
 func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	r.mu.Lock()
 	at := r.hops[hop]

@@ -2,7 +2,7 @@ package netwatch
 
 import "time"
 
-// Limits, each with what it prevents.
+// Limits, with what they prevent.
 const (
 	// DefaultBuffer has room for some 6,000 changes: a link with a thousand neighbours may flap a few times while its
 	// follower is busy. The kernel allocates memory only for pending changes.
@@ -16,7 +16,8 @@ const (
 	// such as spoofed ARP, does not occupy a CPU. Messages that Options.Relist names come from administrators of this
 	// host, and wait for Options.Settle only.
 	listPause = 100 * time.Millisecond
-	// firstPause and maxPause are the intervals of retries of rereading everything or reopening the socket.
+	// firstPause and maxPause are the first and the longest interval between attempts to reread everything or to reopen
+	// the socket. Each interval is twice the previous one.
 	firstPause = 20 * time.Millisecond
 	maxPause   = 2 * time.Second
 	// sayAgain is the minimum interval of log lines about lost changes.

@@ -42,10 +42,10 @@ type Options struct {
 
 // Counters are the counters of a Watch.
 type Counters struct {
-	Changes  uint64 // messages
+	Changes  uint64 // messages from the kernel
 	Overruns uint64 // times that the kernel dropped changes because the buffer was full
-	Lists    uint64 // times that everything was reread
-	Failures uint64 // failed reads, and failed attempts to reopen the socket
+	Lists    uint64 // times that everything was read, the first time included
+	Failures uint64 // failed reads by List after Follow, failures of the socket, and failed attempts to reopen it
 	Restarts uint64 // times that the socket was reopened
 }
 
@@ -67,7 +67,7 @@ type Watch struct {
 	sock   *os.File
 	closed bool
 	n      Counters
-	stuck  *Stale // nil if up to date
+	stuck  *Stale // why and since when the objects cannot be read; nil: they can
 }
 
 // Follow starts to follow, in the network namespace of the calling thread.
@@ -127,7 +127,7 @@ func (s *Stale) Error() string {
 
 func (s *Stale) Unwrap() error { return s.Err }
 
-// Health returns nil while the state is up to date, and a *Stale otherwise.
+// Health returns a *Stale while the objects cannot be read or followed, and nil otherwise.
 func (w *Watch) Health() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *Watch) Counters() Counters {
 	return w.n
 }
 
-// count changes the counters with the lock held.
+// count calls f, which changes the counters, with the lock held.
 func (w *Watch) count(f func(n *Counters)) {
 	w.mu.Lock()
 	f(&w.n)
@@ -297,7 +297,7 @@ func (w *Watch) fail(err error) {
 	}
 }
 
-// restart reopens the socket after err, until it succeeds.
+// restart tries to reopen the socket after err, until it succeeds or w is closed.
 func (w *Watch) restart(err error) {
 	w.sock.Close()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {

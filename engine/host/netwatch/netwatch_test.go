@@ -73,7 +73,7 @@ type table struct {
 	gate  sync.Mutex // Change waits while it is held
 	mu    sync.Mutex
 	mac   map[string]byte
-	fails atomic.Int32 // number of calls of List that fail
+	fails atomic.Int32 // number of the next calls of List that fail
 }
 
 func (k *table) change(kind uint16, body []byte) {
@@ -148,8 +148,8 @@ func TestFollows(t *testing.T) {
 	})
 }
 
-// TestOverrun: more changes arrive than the socket holds while the follower is busy, and the last change of each
-// neighbour is lost. A first attempt to read everything fails.
+// TestOverrun: more changes arrive than the socket holds while the follower is busy, so that the last ones are lost.
+// The first two attempts to read everything fail.
 func TestOverrun(t *testing.T) {
 	const neighbours = 400
 	onHost(t, func(h *host) {
@@ -200,7 +200,7 @@ func TestBrokenSocket(t *testing.T) {
 	})
 }
 
-// TestForged: a program forges kernel messages to the follower's socket.
+// TestForged: a message that another program forges and sends to the follower's socket is ignored.
 func TestForged(t *testing.T) {
 	onHost(t, func(h *host) {
 		w, k := follow(t, h, 0)

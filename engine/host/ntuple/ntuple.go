@@ -89,7 +89,7 @@ func (p *Plan) Others() (list []int) {
 // Found is the state of a NIC compared with a plan.
 type Found struct {
 	Missing []Rule // rules of the plan that the NIC lacks, without their action
-	Other   *Rule  // has the match of a rule of the plan, but another action
+	Other   *Rule  // a rule with the match of one of the plan, but another action; nil: none
 	Shared  []int  // queues of the plan that also receive the host's frames through RSS
 }
 
@@ -131,7 +131,7 @@ type Before struct {
 	Contexts []uint32 `json:"contexts,omitempty"` // contexts over Queues that existed before
 	Table    []uint32 `json:"table,omitempty"`    // RSS table before
 	Target   []uint32 `json:"target,omitempty"`   // RSS table that Set writes
-	Off      bool     `json:"off,omitempty"`      // n-tuple filters were off
+	Off      bool     `json:"off,omitempty"`      // n-tuple filters were off, and not fixed
 }
 
 // Save returns the state that Undo needs after Set. It changes nothing.
@@ -149,8 +149,8 @@ func Save(c Card, p *Plan) (b Before, err error) {
 	return b, nil
 }
 
-// Set inserts the rules of a plan, all or none. If RSS continues to put the host's frames on the plan's queues, Set
-// returns no error; Look reports it.
+// Set inserts the rules of a plan, all or none, and removes the plan's queues from the RSS table. If the table cannot
+// be changed, Set returns no error; Look reports the queues that the host's frames still reach.
 func Set(c Card, p *Plan) error {
 	f, err := Look(c, p)
 	if err != nil {
@@ -245,7 +245,7 @@ func (i Interface) Name() string { return string(i) }
 // Ioctl implements Card.
 func (i Interface) Ioctl(command []byte) error { return ethtool.Ioctl(string(i), command) }
 
-// filters is the feature's name in the kernel.
+// filters is the kernel's name of n-tuple filters.
 const filters = "rx-ntuple-filter"
 
 // NTuple implements Card. A feature that the driver lacks is off and fixed.

@@ -16,9 +16,9 @@ import (
 const loopback = 1
 
 // ListenLocal listens on an address, or on all addresses of its family, for connections within the host. A SYN from an
-// interface other than lo is dropped; other segments get the answer of a closed port. Like a Reservation, the listener
-// keeps other sockets off the port. It belongs to the network namespace of the calling thread. It fails as Reserve
-// does.
+// interface other than lo is dropped. A segment without a connection that is not a SYN gets a reset, as at a closed
+// port. Like a Reservation, the listener keeps other sockets off the port. It belongs to the network namespace of the
+// calling thread. It fails as Reserve does.
 func ListenLocal(at netip.AddrPort) (net.Listener, error) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(false)

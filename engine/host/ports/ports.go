@@ -86,8 +86,8 @@ func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err erro
 	return lock, nil
 }
 
-// onlyTimeWait reports whether all kernel connections on a port are in TIME-WAIT, in the network namespace of the
-// calling thread.
+// onlyTimeWait reports whether the kernel has no listener at a port, and only connections in TIME-WAIT or none, in the
+// network namespace of the calling thread.
 func onlyTimeWait(port uint16) bool {
 	const timeWait = "06"
 	local := fmt.Sprintf(":%04X", port)

@@ -47,7 +47,7 @@ type batched struct {
 	dir      *Dir
 	name     string // final name
 	staged   *File  // fd under its temporary name; nil: fd has no name yet
-	replaces bool   // the name has older content
+	replaces bool   // the name may have older content
 
 	asked, made fs.FileMode // requested permissions, and the actual ones after umask and ACL
 }
@@ -153,9 +153,9 @@ func (f *batched) drop() error {
 	return unix.Close(f.fd)
 }
 
-// Commit names and closes every file. It returns the errors of the files, in the order of Add; nil means success. Older
-// content is replaced only after the new content was written to disk. A file without older content may be empty after a
-// power failure before Sync.
+// Commit gives the files their names and closes them. A file that fails is removed. It returns the errors of the files,
+// in the order of Add; nil means success. Older content is replaced only after the new content was written to disk. A
+// file without older content may be empty after a power failure before Sync.
 func (b *Batch) Commit() []error {
 	errs := make([]error, len(b.files))
 	for i := range b.files {

@@ -183,7 +183,8 @@ func (d *Dir) own(f *os.File) error {
 	return nil
 }
 
-// Allocate makes f n bytes long and allocates them on disk. A file system that cannot allocate only sets the length.
+// Allocate makes f, which must not be longer, n bytes long and allocates them on disk. A file system that cannot
+// allocate only sets the length.
 func (f *File) Allocate(n int64) error {
 	if n == 0 {
 		return nil
@@ -219,8 +220,8 @@ func setTime(fd int, t time.Time) error {
 // the disk failed.
 var ErrUnsure = errors.New("the old content may return after a power failure")
 
-// CommitAs is Commit, and gives f the permissions mode. If it fails, f has its previous permissions again, so that a
-// later Resume can open it. If the process ends just before the rename, f keeps mode.
+// CommitAs is Commit, and gives f the permissions mode. If it fails, except with ErrUnsure, f has its previous
+// permissions again, so that a later Resume can open it. If the process ends just before the rename, f keeps mode.
 func (f *File) CommitAs(mode fs.FileMode) error {
 	st, err := f.Stat()
 	if err == nil {

@@ -26,7 +26,8 @@ func Trunk(nic netlink.Link) (trunk netlink.Link, id uint16, why error) {
 	return parent, uint16(v.VlanId), nil
 }
 
-// checkParent returns the parent of a VLAN, if it is a bond, or a network card that can leave tags in frames.
+// checkParent returns the parent of an 802.1Q VLAN, if it is in the same namespace, and is a bond in a supported mode,
+// or a network card that can leave tags in frames.
 func checkParent(v *netlink.Vlan, byIndex func(int) (netlink.Link, error),
 	features func(string) (map[string]ethtool.Feature, error)) (netlink.Link, error) {
 	switch {

@@ -19,7 +19,7 @@ import (
 // client sends requests to the kernel. Its methods may be called from any goroutine.
 type client struct {
 	socket  *nl.SocketHandle
-	sockets *os.File // lists the netlink sockets of the namespace
+	sockets *os.File // a file that lists the netlink sockets of the namespace
 }
 
 // Table has the policies and SAs of a network namespace at one moment, whichever program installed them.
@@ -125,8 +125,8 @@ func (c *client) request(kind, flags int, parts ...nl.NetlinkRequestData) ([][]b
 // dumpTries is how many times a table is read if it changes during each read.
 const dumpTries = 8
 
-// list returns what parse makes of a dump's messages, which it clears: an SA's has the key. parse returns nil for what
-// is not for ESP.
+// list dumps a table and returns the results of parse for its messages, without nil results: parse returns nil for an
+// entry that is not for ESP. list clears each message afterwards, because that of an SA has the key.
 func list[T any](c *client, kind int, what string, parse func([]byte) (*T, error)) (all []*T,
 	err error) {
 	var messages [][]byte
@@ -253,7 +253,8 @@ func (a acquireMessage) Serialize() []byte {
 	return b[:a.Len()] // the kernel chooses the sequence number
 }
 
-// acquire makes the kernel request SAs from the IKE daemon, as if a packet had matched p.
+// acquire makes the kernel request SAs from the IKE daemon, as if a packet had matched p. It fails if no daemon is
+// running.
 func (c *client) acquire(p *Policy) error {
 	if err := c.daemonListens(); err != nil {
 		return err

@@ -28,7 +28,8 @@ type Options struct {
 	Mark uint32
 	// Notify is called with each new State, by one goroutine at a time, first before Follow returns.
 	Notify func(*State)
-	// Refused, if set, is called with the reason why an SA is unusable. It may call the Follower.
+	// Refused, if set, is called with the reason why an SA is unusable. It may call methods of the Follower, except
+	// Close.
 	Refused func(error)
 	Log     *slog.Logger // nil: no log
 
@@ -358,8 +359,8 @@ func (f *Follower) assign() {
 
 // take makes sure that only this process uses an SA. It sets the kernel's send counter to its maximum: from then on the
 // kernel refuses to send, and other processes see that the SA was taken. So no sequence number of the SA was used
-// before, and none is used again after this process ends. Inbound SAs also have a send counter, which serves as this
-// mark.
+// before, and none is used again after this process ends. Inbound SAs also have a send counter, which shows other
+// processes the same.
 func (f *Follower) take(sa *SA) error {
 	if sa.unusable != nil {
 		return sa.unusable
@@ -462,8 +463,8 @@ func (f *Follower) refuse(sa *SA, why error) {
 	})
 }
 
-// replacePause and maxReplacePause are the intervals of requests to replace unusable SAs, so that a daemon whose SAs
-// are all used by the kernel is not kept busy.
+// replacePause and maxReplacePause are the first and the longest delay of further requests to replace unusable SAs, so
+// that a daemon whose SAs are all used by the kernel is not kept busy. The first request is not delayed.
 const (
 	replacePause    = time.Second
 	maxReplacePause = time.Minute

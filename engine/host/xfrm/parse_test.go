@@ -127,7 +127,7 @@ func TestReservedSPIIsNoSA(t *testing.T) {
 	}
 }
 
-// TestDumpIsSorted: the SA added last is used for sending, even after messages were lost.
+// TestDumpIsSorted: oldestFirst puts the SA that was added last, which is used for sending, at the end of a dump.
 func TestDumpIsSorted(t *testing.T) {
 	var list []*SA // as the kernel lists them
 	for _, x := range []struct{ spi, added uint32 }{{4, 90}, {3, 80}, {2, 80}, {1, 80}} {

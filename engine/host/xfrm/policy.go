@@ -73,7 +73,7 @@ func (p *Policy) Matches(local, remote netip.AddrPort) bool {
 }
 
 // Uses reports whether p's template requires sa. A trap policy of strongSwan has no addresses and the same ReqID in
-// both directions: then the addresses of sa must be those of p's packets.
+// both directions: then the addresses of sa must be among those of p's packets.
 func (p *Policy) Uses(sa *SA) bool {
 	from, to := p.Local, p.Remote
 	if !p.Out {

@@ -39,7 +39,7 @@ func (sa *SA) String() string {
 	return fmt.Sprintf("ESP SPI 0x%08x %s > %s", sa.SPI, sa.Src, sa.Dst)
 }
 
-// Usable returns the reason why the engine cannot use sa in any direction, or nil.
+// Usable returns the reason why the engine can use sa neither for sending nor for receiving, or nil.
 func (sa *SA) Usable() error { return sa.unusable }
 
 // Receivable returns an error if the engine cannot receive with sa: it is not Usable, or does not require mark of
@@ -114,8 +114,8 @@ func parseSA(b []byte) (*SA, error) {
 	return sa, nil
 }
 
-// parseReplay reads the send counter and the window. The layouts are those of struct xfrm_replay_state and
-// xfrm_replay_state_esn.
+// parseReplay reads the send counter, and the window, which it limits to the sizes that package esp supports. The
+// layouts are those of struct xfrm_replay_state and xfrm_replay_state_esn.
 func (sa *SA) parseReplay(attrs map[uint16][]byte) {
 	if b := attrs[nl.XFRMA_REPLAY_ESN_VAL]; len(b) >= nl.SizeofXfrmReplayStateEsn {
 		sa.replay = append([]byte(nil), b...)

@@ -148,7 +148,7 @@ func TestFollowReportsPolicies(t *testing.T) {
 		p.Matches(at("[fd97::5]:1"), at("[fd98::7]:2")) || p.Matches(at(us+":1"), at(peer+":2")) {
 		t.Errorf("%+v", p)
 	}
-	// The host's own policy, a block policy, and a pair of ESP and AH are ignored.
+	// The host's own policies and a block policy are ignored.
 	addPolicies(t, "")
 	ip(t, "xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir out if_id 0x7877 action block")
 	ip(t, "xfrm policy delete src fd99::/64 dst fd98::/48 dir out if_id 0x7877")
@@ -189,7 +189,7 @@ func TestDeletionsNameTheMark(t *testing.T) {
 	}
 }
 
-// daemon receives the kernel messages of an IKE daemon.
+// daemon receives the messages that the kernel sends to IKE daemons.
 type daemon struct{ acquired, expired chan string }
 
 func newDaemon(t *testing.T) *daemon {
