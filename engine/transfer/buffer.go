@@ -15,7 +15,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// buffer is the server's memory for one client, which writes data to store and reads fetched data.
+// buffer is the server's memory for one client. The client writes the data to store into it, and reads fetched data
+// from it.
 type buffer struct {
 	mr    verbs.MR // BufferLen bytes
 	batch staging.Batch

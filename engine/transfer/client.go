@@ -78,7 +78,7 @@ func (c *Client) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// abandon tells the server that the connection is aborted.
+// abandon sends err to the server, which then ends the connection, and returns err.
 func (c *Client) abandon(err error) error {
 	c.postMessage(&Message{Type: TypeError, Code: CodeInternal, Text: err.Error()})
 	return err

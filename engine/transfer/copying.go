@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// copying is the state of a client of a server with a directory.
+// copying is a server's state of one client.
 type copying struct {
 	s      *Server
 	l      *link
@@ -191,7 +191,8 @@ func (c *copying) openFile(m *Message) error {
 	return c.l.postMessage(&reply)
 }
 
-// refused sends the error of a request about a file to the client, counts the request as failed, and reports it.
+// refused sends the error of a request about a file to the client, counts the request as failed, and reports it. After
+// maxRefused such requests it returns an error, which ends the connection.
 func (c *copying) refused(o *opened, err error) error {
 	if c.refusals++; c.refusals > maxRefused {
 		return refuse(CodeFile, "as many files failed as a copy may have, %d; the last one: %v",
@@ -202,7 +203,7 @@ func (c *copying) refused(o *opened, err error) error {
 }
 
 // close ends the use of the open file. With complete, a stored file gets its name, and a fetched one must not have
-// changed. Otherwise nothing changes.
+// changed. Without complete, a stored file does not get its name.
 func (c *copying) close(complete bool) error {
 	o := c.file
 	if o == nil {
@@ -238,7 +239,7 @@ func (c *copying) abandon() (err error) {
 	return err
 }
 
-// event reports a finished file.
+// event counts and reports that a file was copied, or that a request failed with err.
 func (c *copying) event(o *opened, err error) {
 	n := o.length
 	if err != nil {

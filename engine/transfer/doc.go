@@ -44,8 +44,9 @@
 // piece.
 //
 // A file is written under a temporary name in the same directory, flushed to the disk, and renamed when it is complete:
-// after a crash its name has all of the old content or all of the new one. A fetch continues with the file that it
-// opened, even if another one takes its name.
+// after a crash its name has all of the old content or all of the new one. Files of a pack are flushed by Sync only:
+// before that, a new one may be empty after a power failure. A fetch continues with the file that it opened, even if
+// another one takes its name.
 //
 // While others wait for a connection or for the name of a file, a transfer that moves less than minRate is ended, and
 // so is the connection of a client that sends no request. Beats do not count as progress.

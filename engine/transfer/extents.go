@@ -12,7 +12,8 @@ import (
 // Extent is a range of a file with data.
 type Extent struct{ Offset, Length int64 }
 
-// Extents returns the data ranges of the first length bytes of f, in order. A hole shorter than minHole counts as data.
+// Extents returns the data ranges of the first length bytes of f, in order. A hole between two of them that is shorter
+// than minHole counts as data.
 func Extents(f *os.File, length int64) (list []Extent, err error) {
 	fd := int(f.Fd())
 	for at := int64(0); at < length; {

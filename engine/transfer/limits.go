@@ -2,7 +2,7 @@ package transfer
 
 import "time"
 
-// Limits, each with what it prevents.
+// Limits, with what they prevent.
 const (
 	// MaxMessage is the length of a receive buffer. A longer message ends the connection.
 	MaxMessage = 2048
@@ -18,9 +18,9 @@ const (
 	receives = 16
 	// DefaultIdle ends a connection whose peer neither moves data nor sends a Beat, because it would block others.
 	DefaultIdle = 30 * time.Second
-	// sends is the maximum number of messages, RDMA Writes and Reads of a client that are not completed.
+	// sends is the maximum number of messages, RDMA Writes and Reads of one end that are not completed.
 	sends = 32
-	// beatsPerIdle is the number of Beats sent per idle time of the peer.
+	// beatsPerIdle is the number of Beats that each end sends per idle time of its own.
 	beatsPerIdle = 6
 	// minBeat is the minimum interval of Beats, however short the idle time.
 	minBeat = time.Millisecond

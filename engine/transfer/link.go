@@ -15,7 +15,7 @@ import (
 )
 
 // link is one end of a connection: messages in both directions, and the Beats that distinguish slow peers from dead
-// ones. Except for postMessage its methods belong to one goroutine.
+// ones. One goroutine calls its methods, except for postMessage, and for those that the goroutines of startLoops call.
 type link struct {
 	end   *verbs.Endpoint
 	slots verbs.MR // receive buffers
@@ -26,7 +26,7 @@ type link struct {
 	fail             context.CancelCauseFunc
 	messagesReceived atomic.Int64  // messages so far
 	posted           atomic.Uint64 // work requests so far
-	beaten           uint64        // posted at the last Beat; owned by the goroutine of the Beats
+	beaten           uint64        // the value of posted after the last Beat; owned by the goroutine of the Beats
 	silence          atomic.Bool   // the connection ended because the peer was inactive
 	watched          atomic.Pointer[watch]
 	stop             context.CancelFunc

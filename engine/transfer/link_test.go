@@ -15,8 +15,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// mutedDevice makes connections through a relay, which forwards everything from a client, but only the first bytes to
-// it. sock is the relay's latest socket to the server.
+// mutedDevice makes connections through a relay, which forwards everything from a client, but only the first MiB to it.
+// sock is the relay's latest socket to the server.
 func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 	t.Helper()
 	relay, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -152,7 +152,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort) *link {
 	return l
 }
 
-// A failed deregistration is reported, and the memory stays mapped.
+// Closing the end of a link reports that its protection domain still has a memory region.
 func TestFreeTells(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {

@@ -70,10 +70,10 @@ type Code uint16
 const (
 	CodeVersion  Code = 1 + iota // the peer has another version
 	CodeProtocol                 // an invalid or unexpected message
-	CodeTooLarge                 // more bytes than a file or the directory may have
+	CodeTooLarge                 // more bytes or files than allowed, or too much for one listing
 	_
 	CodeSum      // XXH64 of the received bytes differs from the sender's
-	CodeInternal // no memory, no disk
+	CodeInternal // another failure of the sender
 	CodeShutdown // the server is stopping
 	CodeYield    // other clients need the connection or the file's name
 	CodeFile     // a file or directory is not available; the connection continues

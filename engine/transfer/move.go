@@ -25,7 +25,7 @@ type move struct {
 
 	asked, answered, ended int           // numbers of steps
 	checks                 [steps]uint64 // XXH64 of the bytes read by the server
-	reading                [steps]bool   // a Read was posted
+	reading                [steps]bool   // whether an RDMA Read of the step was posted
 }
 
 // Move moves a range of a file, of any length, and compares the received bytes with the sent ones.

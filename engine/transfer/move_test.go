@@ -165,8 +165,8 @@ func TestCancelledMoveEndsConnection(t *testing.T) {
 	}
 }
 
-// TestImpossibleBytes: a client that requests bytes outside its buffer or the file, or without either, loses its
-// connection, and the file stays unchanged.
+// TestImpossibleBytes: a client that requests bytes outside its buffer or the file, or without a file, or that sends a
+// wrong XXH64, loses its connection. The file stays unchanged.
 func TestImpossibleBytes(t *testing.T) {
 	ctx, dev, at, dir := treeServer(t, nil)
 	const length = 1000

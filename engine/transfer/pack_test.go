@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// TestPackIsWholeOrRefused truncates a pack at each length: if the cut is inside a file, nothing is accepted, and
-// nothing is counted.
+// TestPackIsWholeOrRefused truncates a pack at each length: if the cut is inside a file, parsePack returns an error and
+// no file.
 func TestPackIsWholeOrRefused(t *testing.T) {
 	want := []Packed{
 		{"a", Attr{Kind: KindFile, Mode: 0o644, Length: 5, Modified: Time{7, 0}}, []byte("hello")},

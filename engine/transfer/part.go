@@ -92,7 +92,7 @@ func (p *part) grow(n uint64) error {
 }
 
 // probe checks whether the clients that write a file are alive: the host of a dead one answers a message with RST. It
-// reports whether the file was abandoned.
+// reports whether the name of the file was released meanwhile.
 func (p *part) probe() bool {
 	p.t.mu.Lock()
 	users := slices.Clone(p.users)
@@ -183,7 +183,7 @@ func (p *part) allocate(f *staging.File) error {
 	return f.Allocate(int64(p.attr.Length))
 }
 
-// commit gives the file its name, once no other connection writes to it.
+// commit gives the file its name. It fails if other connections still write to it.
 func (p *part) commit() error {
 	if !p.alone() {
 		return refuse(CodeProtocol, "%s: other connections still write it", p.path)
@@ -207,7 +207,7 @@ func (p *part) commit() error {
 	return errors.Join(err, p.file.Close(), p.dir.Close())
 }
 
-// alone reports whether only one connection has the file. From then on no other can join.
+// alone reports whether only one connection has the file. If so, no other can join from then on.
 func (p *part) alone() bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()

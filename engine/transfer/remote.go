@@ -62,7 +62,7 @@ func (f *RemoteFile) Extents(ctx context.Context) ([]Extent, error) {
 	return parseExtents(b, int64(f.reply.Attr.Length))
 }
 
-// read returns the memory that the server exposes in answer to m.
+// read returns a copy of the memory that the server exposes in answer to m.
 func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 	region, err := c.ask(ctx, m, TypeRegion)
 	if err != nil || region.Length == 0 {

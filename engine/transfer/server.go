@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// ServerConfig configures a server. Zero fields mean the defaults of limits.go.
+// ServerConfig configures a server. A MaxClients or Idle of zero means the default in limits.go.
 type ServerConfig struct {
 	Device     verbs.Device
 	Tree       *Tree // the directory
@@ -25,14 +25,14 @@ type ServerConfig struct {
 	Idle       time.Duration
 	DSCP       int    // as verbs.ListenConfig.DSCP
 	Stats      *Stats // counters to add to; nil: its own
-	// Event, if set, is called after every transfer, possibly by several goroutines at once.
+	// Event, if set, is called after every transfer and for failures, possibly by several goroutines at once.
 	Event func(Event)
 }
 
 // Event is the end of one transfer.
 type Event struct {
-	// Op is "store" or "fetch", or "stat", "list", "mkdir" or "setattr" if that failed. It is empty if the client made
-	// no request.
+	// Op is "store" or "fetch", or "stat", "list", "mkdir" or "setattr" if that failed. It is empty if Err is about the
+	// connection.
 	Op     string
 	File   string // path in the directory
 	Remote netip.AddrPort
@@ -203,7 +203,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 		}
 		if err := c.handleRequest(ctx, &m); err != nil {
 			s.tell(l, err)
-			return nil // already reported by Event
+			return nil // the client gets the reason
 		}
 	}
 }
@@ -220,7 +220,7 @@ func refuse(c Code, format string, args ...any) error {
 	return &refusal{c, fmt.Sprintf(format, args...)}
 }
 
-// tell sends an error to the peer, unless the peer sent it or has left.
+// tell sends an error to the peer, unless it is an Error that the peer sent.
 func (s *Server) tell(l *link, err error) {
 	m := Message{Type: TypeError, Code: CodeInternal, Text: err.Error()}
 	var r *refusal

@@ -56,8 +56,8 @@ func TestIdleClientMakesRoom(t *testing.T) {
 	}
 }
 
-// A client that stalls while writing a file keeps its name only until another needs it. The next writer resumes the
-// partial file.
+// A client that stalls while writing a file keeps the name of the file only until another client needs it. The next
+// writer resumes the partial file.
 func TestStalledWriterLosesItsName(t *testing.T) {
 	b, _ := start(t, hurry)
 	local, err := os.Create(filepath.Join(t.TempDir(), "local"))

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// gate forwards data of one client to a server only when it is open. Data from the server always passes.
+// gate forwards the first 4096 bytes of one client to a server, and the rest once open is closed. Data from the server
+// always passes.
 func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -83,7 +83,8 @@ func (f failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// If a stream ends early for any reason, the older file stays, nothing of the stream does, and its bytes are free.
+// If a stream ends early because the directory is full, the input fails, or the connection ends, the older file stays.
+// Nothing remains of the stream, and its bytes are free.
 func TestFailedStreamChangesNothing(t *testing.T) {
 	const room = 12 << 20
 	b, dir := serve(t, transfer.TreeConfig{Size: room}, nil)

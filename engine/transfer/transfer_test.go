@@ -143,7 +143,7 @@ func TestTooManyClients(t *testing.T) {
 func TestSilentClientLosesItsName(t *testing.T) {
 	const idle = 300 * time.Millisecond
 	b, dir := start(t, func(c *transfer.ServerConfig) { c.Idle = idle })
-	mute, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), time.Hour) // its Beats are an hour apart
+	mute, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), time.Hour) // its Beats are ten minutes apart
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,8 @@ type Tree struct {
 	packNames   map[string]bool // names of files in packs being stored
 }
 
-// OpenTree opens a directory. It removes staged files of dead processes that cannot be resumed.
+// OpenTree opens a directory. Unless it is read-only, OpenTree removes the staged files of dead processes that are no
+// longer of use: partial files, which can be resumed, stay for partialAge.
 func OpenTree(cfg TreeConfig) (*Tree, error) {
 	root, err := os.OpenRoot(cfg.Path)
 	if err != nil {

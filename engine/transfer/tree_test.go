@@ -180,7 +180,7 @@ func TestSwappedDirectories(t *testing.T) {
 	}
 }
 
-// Ambiguous names are refused, and so is everything that clients may not do.
+// Names that are no file names, the names of directories and pipes, and changes of a read-only directory are refused.
 func TestRefusedFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	if err := unix.Mkfifo(tr.Path()+"/pipe", 0o644); err != nil {
@@ -358,7 +358,7 @@ func TestPartialFiles(t *testing.T) {
 	}
 }
 
-// A staged file of a process that lives stays when the directory is opened.
+// When a directory is opened, a staged file that a process has open stays, and one that no process has open is removed.
 func TestOthersStage(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	dir, err := staging.OpenDir(tr.Path())
@@ -384,7 +384,8 @@ func TestOthersStage(t *testing.T) {
 	}
 }
 
-// A server's listing has names, and nothing that leads a client outside its directory.
+// A listing is decoded as it was encoded. One that is cut off, or has a name that could lead a client outside its
+// directory, is refused.
 func TestListing(t *testing.T) {
 	list := []Entry{
 		{"a", Attr{Kind: KindFile, Length: 7}}, {strings.Repeat("é", 100), Attr{Kind: KindDir}},

@@ -11,7 +11,7 @@ import (
 // watch checks the progress that a peer must make while others wait for its connection or the name of its file. Beats
 // do not count.
 type watch struct {
-	remaining uint64          // useful bytes left; more than these are no progress
+	remaining uint64          // maximum number of bytes that count as progress
 	contended func() bool     // reports whether others wait
 	sharers   func() uint64   // connections that share the work; nil: one
 	until     context.Context // done when the peer's time is up; nil: never
@@ -20,7 +20,7 @@ type watch struct {
 	end         func(error)
 	started     bool
 	first, last uint64 // payload at the first tick, and progress at the start of the current idle time
-	ticks       int    // ticks of the idle time with others waiting
+	ticks       int    // ticks of the current idle time, in all of which others waited
 }
 
 // receiveMoving is receive, but it also ends when w.until is done, or when the peer makes less progress than w
