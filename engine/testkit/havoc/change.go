@@ -52,7 +52,7 @@ func number(r *rand.Rand, v, other uint64) uint64 {
 	return v
 }
 
-// mutateBytes returns a copy of b after one to sixteen changes, few more often than many.
+// mutateBytes returns a copy of b after 1, 2, 4, 8 or 16 changes, cut to the maximum length.
 func mutateBytes(r *rand.Rand, b, other []byte) []byte {
 	b = slices.Clone(b)
 	for range 1 << r.IntN(5) {

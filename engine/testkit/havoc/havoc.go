@@ -68,7 +68,7 @@ func (h *havoc) input(args []reflect.Value) []reflect.Value {
 	return nil
 }
 
-// execute runs the function once with args. If it fails, it writes args to the corpus.
+// execute runs the function once with args. If the function fails, execute writes args to the corpus.
 func (h *havoc) execute(t *testing.T, args []reflect.Value) {
 	h.executions++
 	whole := false

@@ -66,7 +66,7 @@ type seen struct {
 	sack    [][2]int
 }
 
-// decode parses a packet of the host. ok is false if it is not TCP.
+// decode parses a packet of the host. It returns false if the packet is not TCP.
 func decode(b []byte) (*seen, bool, error) {
 	s := &seen{quote: b}
 	off, err := s.IP.Decode(b)
@@ -88,7 +88,7 @@ func decode(b []byte) (*seen, bool, error) {
 	return s, true, nil
 }
 
-// observe makes the sequence numbers of s relative.
+// observe makes the sequence numbers of s relative. A SYN gives f the host's initial sequence number and options.
 func (f *flow) observe(s *seen) {
 	if s.Flags&wire.SYN != 0 {
 		f.hostISN, f.known = s.Seq, true
@@ -113,7 +113,8 @@ func (f *flow) observe(s *seen) {
 }
 
 // learn sets the variables once the script has consumed s, and checks the rules for every segment: both edges of the
-// window only move right (RFC 9293, 3.8.6), and IPv4 packets must have DF set (RFC 1191).
+// window only move right (RFC 9293, 3.8.6), except the right edge of a host that shrinks its window, and IPv4 packets
+// must have DF set (RFC 1191).
 func (f *flow) learn(s *seen) error {
 	if !s.IP.V6 && !s.IP.DF {
 		return fmt.Errorf("%v may be fragmented", s)

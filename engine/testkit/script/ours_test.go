@@ -81,7 +81,7 @@ func newOurs(set settings, e ends) (*ours, error) {
 	return h, err
 }
 
-// tcpConfig applies the settings of a script to the defaults of both hosts.
+// tcpConfig returns the configuration of our TCP for the settings of a script.
 func (set *settings) tcpConfig() tcp.Config {
 	c := tcp.Config{MTU: cmp.Or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK,
 		NoWScale: set.NoWScale, MSS: set.MSS,

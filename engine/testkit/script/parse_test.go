@@ -255,7 +255,7 @@ func parseStep(words []string) (s step, err error) {
 	return s, err
 }
 
-// verbs are the other steps, with the minimum and maximum number of words that follow.
+// verbs are the steps that are not segments, with the minimum and maximum number of words that follow.
 var verbs = map[string][2]int{
 	"listen": {0, 1}, "accept": {0, 1}, "connect": {0, 1}, "write": {1, 2}, "read": {1, 1},
 	"shutdown": {1, 1}, "close": {0, 0},

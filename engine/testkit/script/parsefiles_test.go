@@ -14,7 +14,7 @@ func parse(text string) ([]script.Script, error) {
 	return script.Load(fstest.MapFS{"a.pkt": {Data: []byte(text)}})
 }
 
-// TestParseErrors: a mistake in a script is reported with file and line.
+// TestParseErrors: Load reports mistakes in scripts. The first four cases check file and line.
 func TestParseErrors(t *testing.T) {
 	const head = "# RFC 1: x\nscript a\n"
 	for _, c := range []struct{ text, want string }{
@@ -43,7 +43,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestTable checks names and steps of the rows of a table.
+// TestTable checks the names and titles of the scripts of a table's rows.
 func TestTable(t *testing.T) {
 	all, err := parse("# RFC 1: with $a\nscript x-$a\nfor a,b : 1,2 3,4\nfor a,b : 5,6\n< S $b\n")
 	if err != nil {

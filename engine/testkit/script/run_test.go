@@ -29,9 +29,9 @@
 // "> " is one segment, ">?" one or none, ">*" any number of them. A step may start with the time since the previous
 // one: +0.2, or +0.2..0.3. @2 before a step selects another connection, from another port of the peer.
 //
-// Steps: listen [N], accept, connect, write N [ERRNO], read N|eof|again|ERRNO, shutdown wr|rd|rdwr, close,
-// abort, set NAME VALUE, state NAME, error ERRNO|none, info NAME VALUE, quiet T, drain, isn N, fill, icmp
-// KIND quote N [mtu N].
+// Steps: listen [N], accept, connect, write N [ERRNO], read N|eof|again|ERRNO, shutdown wr|rd|rdwr, close, abort, set
+// NAME VALUE, state NAME, error ERRNO|none, info NAME VALUE, quiet T, drain, isn N, fill [SIZE], icmp KIND quote N [mtu
+// N].
 package script
 
 import (

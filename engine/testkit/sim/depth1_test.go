@@ -16,8 +16,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// maxGap is the longest pause of an exchange. A longer one means that an end waits for a timer of the other. The round
-// trip of the path is far shorter.
+// maxGap is the longest allowed pause between two frames of an exchange. A longer one means that an end waits for a
+// timer of the other. The round trip of the path is far shorter.
 const maxGap = 5 * ms
 
 // gaps watches the frames of a World for pauses.

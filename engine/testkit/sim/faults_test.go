@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// network draws two hosts and the path between them, without faults.
+// network draws two or three hosts, each with the path that its frames take, without faults.
 func (s *scenario) network(mtu int) {
 	r := s.rnd
 	for i := range pick(r, 2, 2, 3) {
@@ -56,7 +56,7 @@ func (s *scenario) network(mtu int) {
 	}
 }
 
-// faults draws the faults, and the time of the last one.
+// faults draws the faults and their times. Those of the first group last until s.until.
 func (s *scenario) faults(mtu int) {
 	r := s.rnd
 	for i := range s.hosts {
@@ -170,7 +170,8 @@ func (s *scenario) blackhole(i int) {
 	s.world.After(at+n, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = false }) })
 }
 
-// narrow lowers the path MTU permanently, perhaps in several steps, with or without an ICMP error.
+// narrow lowers the path MTU, perhaps in two steps, with or without an ICMP error. It may rise again after the faults
+// stop.
 func (s *scenario) narrow(i, mtu int) {
 	s.cuts, s.judge.cuts = true, true
 	told := s.one(2)

@@ -38,7 +38,7 @@ type foreignKinds struct {
 // hearsay has the highest sequence number of each sender, by its ports. Both directions of a path share it.
 type hearsay map[[2]uint16]seq.Num
 
-// foreign draws the faults of the paths other than loss.
+// foreign draws which kinds of frames the foreigners on the paths send.
 func (w *wide) foreign() {
 	news := hearsay{}
 	for i, h := range w.hosts {
@@ -195,7 +195,7 @@ func (f *foreigner) forgery(b []byte, at int) []byte {
 	return g
 }
 
-// fragments splits a datagram into two to four fragments, in any order.
+// fragments splits a datagram into at most four fragments, in any order.
 func (f *foreigner) fragments(frame []byte) (list [][]byte) {
 	var e ip.Ethernet
 	off, _ := e.Decode(frame)

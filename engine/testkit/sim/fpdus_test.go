@@ -22,7 +22,7 @@ type fpdus struct {
 	framed bool               // the start-up frame is over
 	wants  bool               // the start-up frame asks for markers in the other direction
 	ends   []seq.Num          // of complete FPDUs that the receiver has not acknowledged
-	whole  uint64             // number of those that it has
+	whole  uint64             // number of those that it has acknowledged
 }
 
 const (

@@ -284,7 +284,8 @@ func record(t testing.TB, mode fuzzMode) []byte {
 	return c.record
 }
 
-// TestRecorded replays recorded peers as the fuzzer does. They must get as far as the original.
+// TestRecorded replays recorded peers as the fuzzer does. With each, requests of the host must complete, and messages
+// must arrive.
 func TestRecorded(t *testing.T) {
 	for i, mode := range fuzzModes {
 		in := record(t, mode)

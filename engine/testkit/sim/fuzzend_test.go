@@ -36,7 +36,7 @@ type fuzzEnd struct {
 	pd    *ddp.PD
 	mem   []byte
 	base  []byte
-	// The regions: writable and readable by the peer, atomics, receives, and local sources and sinks.
+	// The regions, in the order of mayWrite, mayRead, mayAll, forRecvs and ours, the local sources and sinks.
 	mrs   []*ddp.MR
 	conns []*fuzzConn
 
@@ -190,7 +190,7 @@ func (c *fuzzConn) Request(s *iwarp.Conn, _ *startup.Request) {
 	}
 }
 
-// Established posts one request of each kind. The peer's region table is identical to ours, so its STags are known.
+// Established posts requests of each kind. It builds the peer's region table again from its seed, to know its STags.
 func (c *fuzzConn) Established(*iwarp.Conn, *startup.Params) {
 	c.e.up++
 	e := c.e

@@ -39,8 +39,8 @@ type HostConfig struct {
 	Defect func(*stack.Defect)
 }
 
-// Host is one engine: a stack on a fake NIC. Its methods may only be called between steps, from events, taps and upper
-// layers.
+// Host is one engine: a stack on a fake NIC. Its methods may only be called between steps, or from events, taps and
+// upper layers.
 type Host struct {
 	cfg          HostConfig
 	world        *World
@@ -55,7 +55,7 @@ type Host struct {
 	secret       [16]byte // of the stack
 	kicks        []func()
 	apps         []func(now tick.Time)
-	wakeAt       tick.Time // when frames wait, or the upper layers have work
+	wakeAt       tick.Time // time of the next step because frames wait, or upper layers have work
 	timeAt       tick.Time // the stack's deadline after the last step
 	buf          []byte
 	passed       [][]byte // sent frames that are not on the path yet; see Emit

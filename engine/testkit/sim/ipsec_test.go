@@ -340,7 +340,7 @@ func (i *ike) begin() {
 	}
 }
 
-// espAttacker replays and forges the ESP packets of a host, and injects its segments in the clear.
+// espAttacker replays and forges the ESP packets of a host, and injects segments that hosts protected, in the clear.
 type espAttacker struct {
 	Path
 	ike   *ike
@@ -416,7 +416,7 @@ func espOf(frame []byte) (at, n int) {
 	return off + at, h.PayloadLen
 }
 
-// see observes a frame, and returns it in the clear.
+// see observes a frame. It returns an ESP packet that is sent in the clear, and other frames as they are.
 func (i *ike) see(h *Host, d Direction, frame []byte, now tick.Time) []byte {
 	at, n := espOf(frame)
 	if at < 0 {

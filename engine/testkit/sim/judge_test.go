@@ -149,7 +149,8 @@ func (j *judge) other(t tcp.Tuple) *flow {
 		RemotePort: t.LocalPort}]
 }
 
-// window checks that the acknowledgement number and the right edge of the window never decrease (RFC 9293, 3.8.6).
+// window checks that the acknowledgement number never decreases, and the right edge of the window not before a FIN (RFC
+// 9293, 3.8.6). It also checks the order of SACK blocks.
 func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	if h.Flags&wire.ACK == 0 {
 		j.fault(t, now, "a segment without ACK")

@@ -53,7 +53,7 @@ type rdmaEnd struct {
 	sent         uint64 // bytes, counted when a repeated program ends
 	recvPosted   int
 	recvDone     int
-	lateDue      bool // the next receive is due, or no more are accepted
+	lateDue      bool // postLate has scheduled the next receive, or no more are accepted
 	acks         int  // completions of ops
 	up           bool
 	down, closed int
@@ -406,8 +406,8 @@ func (c *rdmaConn) finished() bool {
 	return true
 }
 
-// over reports whether each end was told that the connection is closed, or lost it by a reboot. TCP may still be in
-// TIME-WAIT.
+// over reports whether each end was told of the end, lost its state in a reboot, or was never connected. TCP may still
+// be in TIME-WAIT.
 func (c *rdmaConn) over() bool {
 	if c.lost {
 		return true

@@ -34,7 +34,7 @@ type scenario struct {
 	pause    tick.Duration
 	until    tick.Duration // faults stop
 	cuts     bool          // the path MTU changes
-	swallows bool          // the path drops packets that are too long without an ICMP error
+	swallows bool          // the path drops packets that are too long, without an ICMP error
 	loses    bool          // the path drops segments at random
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error

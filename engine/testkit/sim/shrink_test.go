@@ -130,8 +130,8 @@ func (e *rdmaEnd) halve() {
 // maxShrink limits the number of runs of shrink.
 const maxShrink = 200
 
-// shrink returns the scenario with the fewest features that still fails, and its error. run creates and runs it without
-// some features.
+// shrink leaves out features of s until none can be left out without success, or after maxShrink runs. It returns the
+// last scenario that failed, and its error. run creates and runs the scenario without some features.
 func shrink(s *scenario, err error, run func(left map[string]bool) (*scenario, error)) (*scenario,
 	error) {
 	runs := 0

@@ -92,7 +92,7 @@ func (x *socketEnd) step() {
 	x.host.Wake() // its program may continue
 }
 
-// offer offers arrived bytes in two pieces. Accepted bytes then belong to the receiver.
+// offer offers a copy of the arrived bytes in two pieces, and clears the copy: the receiver must not refer to it later.
 func (x *socketEnd) offer() {
 	for len(x.in) > 0 && !x.ended {
 		b := bytes.Clone(x.in)
@@ -107,7 +107,7 @@ func (x *socketEnd) offer() {
 	}
 }
 
-// write fills a block.
+// write fills a block with FPDUs and sends it.
 func (x *socketEnd) write() {
 	if x.writing || x.ended || x.finSent {
 		return

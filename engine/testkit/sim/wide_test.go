@@ -350,7 +350,7 @@ func (w *wide) tidy() error {
 	return nil
 }
 
-// storm sends SYNs from unused addresses to the listeners until the faults stop.
+// storm sends SYNs from unused and impossible addresses to one host's listener until the faults stop.
 func (w *wide) storm() {
 	w.draws("storm")
 	if !w.one(4) || w.off("storm") {
@@ -435,7 +435,8 @@ func (e *rdmaEnd) holds() bool {
 	return e != nil && e.iw != nil && e.alive() && e.iw.Stats().HeldBytes > 0
 }
 
-// progress checks that connections have a bounded timeout some time after the last fault.
+// progress checks that, some time after the last fault, connections have a bounded retransmission timeout, and those to
+// be closed gracefully have ended.
 func (w *wide) progress(now tick.Time) error {
 	quiet := now.Sub(Epoch.Add(w.until))
 	if w.swallows || w.ike != nil {

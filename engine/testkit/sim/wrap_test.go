@@ -18,7 +18,8 @@ import (
 var flagBytes = flag.Uint64("bytes", 8<<20,
 	"how many bytes TestFarConnection transfers in each direction of one connection")
 
-// wrapSeen counts, over all scenarios, the flows whose sequence numbers passed 2^31, and 0.
+// wrapSeen counts, over all scenarios, the flows whose sequence numbers passed 2^31, and those that passed 0, whichever
+// a flow passed first.
 var wrapSeen struct{ half, whole atomic.Uint64 }
 
 // wrapped records in f that the sequence number at was sent.
@@ -108,9 +109,9 @@ func (c *rdmaConn) again() bool {
 	return true
 }
 
-// TestFarConnection: the sequence numbers of one connection wrap, and with them MPA's marker offsets and DDP's message
-// numbers. The ordinary run starts just before the first wrap; the target "far" of the Makefile transfers more than
-// 2^32 bytes in each direction.
+// TestFarConnection: the sequence numbers of one connection pass 0 or 2^31. The ordinary run starts just before that;
+// the target "far" of the Makefile transfers more than 2^32 bytes in each direction, so that other numbers of 32 bits
+// wrap, too.
 func TestFarConnection(t *testing.T) {
 	s := quietScenario(t, 11, 9000, impair.Config{Delay: 20 * us, Loss: 1e-4, Reorder: 1e-3})
 	before := wrapSeen.half.Load() + wrapSeen.whole.Load()

@@ -18,7 +18,7 @@ import (
 // target has slots that the peer writes, and a counter that the peer adds to.
 const (
 	slots      = 4
-	slotSize   = 100_004 // maximum; slots are not page-aligned
+	slotSize   = 100_004 // maximum number of bytes; not a multiple of the page size
 	area       = slots * slotSize
 	recvs      = 8
 	recvSize   = 5_000
@@ -267,7 +267,7 @@ func (e *end) writeAndRead() error {
 	return e.postNumbered(wr, slot, n, number)
 }
 
-// add adds 1 to the peer's counter, as its only user.
+// add adds 1 to the peer's counter, as its only user. While an earlier addition is outstanding, it posts nothing.
 func (e *end) add() error {
 	there := e.peer.door.Remote()
 	e.ops--

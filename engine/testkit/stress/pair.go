@@ -22,7 +22,7 @@ const (
 	disconnect      // Disconnect in the middle
 	deregister      // the peer's target is closed in the middle
 	reject          // by the listener's consumer
-	ignore          // its consumer never answers
+	ignore          // the listener's consumer never answers
 	giveUp          // Dial's context ends at any time
 	unlisten        // the listener is closed at any time
 	closeEarly      // Close while Dial or Accept waits

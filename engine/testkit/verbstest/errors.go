@@ -109,7 +109,7 @@ func (c *contract) objects() {
 	c.is("ParseRemoteMR", err, verbs.ErrRemoteMR)
 }
 
-// connections fails to establish a connection in each way.
+// connections fails to establish a connection in several ways.
 func (c *contract) connections() {
 	e := New(c, c.a, 4096)
 	l := c.listen()

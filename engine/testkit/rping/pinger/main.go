@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// limit is the time for a client with a COUNT.
+// limit is the maximum time of a client with a COUNT.
 const limit = 40 * time.Second
 
 func main() {
