@@ -232,8 +232,8 @@ func TestRunGivesUp(t *testing.T) {
 	}
 }
 
-// TestCapture checks that the file holds the connection from its SYN to the last FIN, in both directions, and is
-// complete when Run returns.
+// TestCapture checks that the file begins with the SYN, holds the data of both directions and a FIN, and is complete
+// when Run returns.
 func TestCapture(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// number prints x with three or four significant digits.
+// number prints x, with three decimals below 10 and fewer above. A missing value is a dash.
 func number(x float64) string {
 	switch {
 	case x == missing:

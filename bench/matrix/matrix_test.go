@@ -175,8 +175,8 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestCheckSteady checks that an allocation for many frames is a regression, and that few allocations, as for a
-// neighbour lookup, are not.
+// TestCheckSteady checks that more than one allocation per FramesPerAllocation frames is a regression, and so is a
+// garbage collection. Few allocations, as for neighbour lookups, are not.
 func TestCheckSteady(t *testing.T) {
 	for _, tc := range []struct {
 		allocations uint64

@@ -26,7 +26,7 @@ import (
 
 // Config is the configuration of Run.
 type Config struct {
-	Rounds int // rounds of every case, unless the case has its own number; 0: DefaultRounds
+	Rounds int // rounds of every case without its own number, which may add some; 0: DefaultRounds
 	Cases  []Case
 	Runner process.Runner
 	Xwarpd string // path of the daemon, for cases with one

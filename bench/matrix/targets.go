@@ -82,8 +82,8 @@ func ratios(res *Results) (out []Ratio) {
 	return out
 }
 
-// Verdict returns "missed", "reached" or "beyond" by comparing the median with the targets. It returns "" without a
-// target and "not measured" without a median.
+// Verdict returns "missed", "reached" or "beyond" by comparing the median with the targets. It returns "not measured"
+// without a median, and "" without Want unless Beyond is reached.
 func (r *Ratio) Verdict() string {
 	reached := func(x float64) bool { return r.Small && r.Median <= x || !r.Small && r.Median >= x }
 	switch {

@@ -149,7 +149,7 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 }
 
 // processors returns GOMAXPROCS for an end, which runs on one processor. It is 3: one for the worker, which never
-// yields, and two for everything else. Over kernel sockets no goroutine spins, and it is 1, Go's default there.
+// yields, and two for everything else. For the peer Layered, whose goroutines do not spin, it is 1, Go's default there.
 func processors(peer endpoint.Peer) int {
 	if peer == endpoint.Layered {
 		return 1

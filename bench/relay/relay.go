@@ -109,7 +109,7 @@ func (r *Relay) openSockets(m *topo.Middle) (err error) {
 	})
 }
 
-// Set changes the impairments of direction d for the frames that arrive from now on.
+// Set changes the impairments of direction d, as impair.Path.Set does.
 func (r *Relay) Set(d Direction, cfg impair.Config) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

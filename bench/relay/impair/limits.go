@@ -2,7 +2,7 @@ package impair
 
 import "xwarp/tcp/tick"
 
-// Defaults of Config's fields.
+// Defaults of the fields of Config and Options, and limits of a path.
 const (
 	DefaultReorderDepth = 5
 	DefaultReorderHold  = 2 * tick.Millisecond

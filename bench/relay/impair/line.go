@@ -44,7 +44,7 @@ func (l *line) drain(now tick.Time) {
 }
 
 // enqueue puts a frame into the queue of the bottleneck, and marks it if the queue is above MarkAbove. It drops the
-// frame if the queue is full.
+// frame if the queue is full, or if too many frames are in the line.
 func (p *Path) enqueue(b *Buf, now tick.Time) {
 	l, n := &p.line, len(b.Data)
 	l.drain(now)

@@ -71,7 +71,8 @@ func New(cfg Config, o Options) (*Path, error) {
 	return p, p.Set(cfg)
 }
 
-// Set changes the impairments for the frames that come from now on. Frames already inside keep their delay.
+// Set changes the impairments. Frames already inside keep their delay, but pass the stages that are still ahead of them
+// with the new impairments.
 func (p *Path) Set(cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
