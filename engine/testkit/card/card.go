@@ -19,7 +19,7 @@ type Card struct {
 	Fixed      bool                         // the RSS table cannot be changed
 	Never      bool                         // rules are not supported
 	Refuse     func(rule []byte) unix.Errno // refuses a rule, a struct ethtool_rxnfc
-	Killed     int                          // number of the first command that fails, as all later ones do; 0: none
+	Killed     int                          // the Killed-th command from now and all later ones fail; 0: none fails
 
 	Table    []uint32            // RSS table
 	On       bool                // n-tuple filters are on

@@ -41,8 +41,8 @@ type Config struct {
 
 // Result is the result of one connection, in which every byte was compared.
 type Result struct {
-	Iterations int   // complete ones
-	Bytes      int64 // ping data in each direction
+	Iterations int   // number of complete iterations
+	Bytes      int64 // bytes of ping data in each direction
 	MarkersOut bool
 	MarkersIn  bool
 	CRC        bool
@@ -173,7 +173,7 @@ const slots = 2
 // end is one side of one connection.
 type end struct {
 	*verbs.Endpoint
-	ctrl    verbs.MR // InfoLen bytes for each slot
+	ctrl    verbs.MR // buffers of received Sends: InfoLen bytes for each slot
 	pending int      // posted send work requests whose completion was not taken
 }
 

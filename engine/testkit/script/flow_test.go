@@ -41,8 +41,8 @@ type flow struct {
 	win        int
 	peerShift  uint8 // window scale that the peer offered
 	hostShift  uint8
-	shifts     [2]bool // peer, host offered window scaling
-	stamps     [2]bool // peer, host sent timestamps with their SYN
+	shifts     [2]bool // whether the peer, and whether the host, offered window scaling
+	stamps     [2]bool // whether the peer, and whether the host, sent timestamps with its SYN
 	lastTS     uint32  // last timestamp of the host
 	shrinks    bool    // the host is known to shrink its window when memory is short
 }
@@ -60,9 +60,9 @@ type seen struct {
 	IP      ip.Header
 	payload []byte
 	quote   []byte // the packet, for ICMP errors
-	seq     int    // relative
+	seq     int    // relative sequence number
 	ack     int
-	win     int // bytes
+	win     int // announced window in bytes
 	sack    [][2]int
 }
 

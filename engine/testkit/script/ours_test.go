@@ -27,7 +27,7 @@ type ours struct {
 	stk   *stack.Stack
 	cfg   tcp.Config
 	out   []sent
-	wait  []*end // accepted by the stack, not yet by the script
+	wait  []*end // accepted by the stack, but not yet by the script
 	socks map[int]*end
 	limit int
 }
@@ -42,7 +42,7 @@ type end struct {
 	*bytestream.Stream
 	e     *stack.Endpoint
 	tuple tcp.Tuple
-	shown bool // its error was returned
+	shown bool // the end's error was already returned
 }
 
 const etherLen = 14

@@ -11,7 +11,7 @@ import (
 
 // packet is a segment to inject or to expect.
 type packet struct {
-	flags, either    wire.Flags // either: may be set or not
+	flags, either    wire.Flags // flags that must be set, and flags that may be set or not
 	anyFlags         bool
 	seq              span
 	ack, win, urg    value
@@ -22,9 +22,9 @@ type packet struct {
 	sack             []span
 	sackok, nots     bool
 	anySACK          bool
-	raw              []byte // options
+	raw              []byte // TCP options to send instead of others, if hasRaw is set
 	hasRaw           bool
-	ecn              int // -1: not named
+	ecn              int // ECN field of the IP header; -1: not named
 	badsum, zerosum  bool
 	badip, reserved  bool
 	doff, cut        value

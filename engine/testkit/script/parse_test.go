@@ -25,10 +25,10 @@ func (s *Script) OursOnly() bool { return s.settings.OursOnly }
 
 // step is one line, after macro expansion.
 type step struct {
-	line  int // in the file of the script, at the use of a macro
+	line  int // in the file of the script; for a step of a macro, the line that uses the macro
 	text  string
 	timed bool
-	after [2]tick.Duration // since the previous step
+	after [2]tick.Duration // minimum and maximum time since the previous step
 	flow  int
 	verb  string
 	args  []string

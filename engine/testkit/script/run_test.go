@@ -88,8 +88,8 @@ type run struct {
 	h      host
 	e      ends
 	flows  map[int]*flow
-	at     tick.Time // the previous step
-	queue  []arrival // received, not compared yet
+	at     tick.Time // time of the previous step
+	queue  []arrival // segments that were received and not compared yet
 	wrote  map[int]int
 	gotten map[int]int
 }

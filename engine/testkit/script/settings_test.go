@@ -16,7 +16,7 @@ type settings struct {
 	NoTLP, NoRACK, NoFRTO  bool
 	NoDSACK                bool
 	Nagle                  bool
-	DelayedAcks            bool // from the first segment on
+	DelayedAcks            bool // acknowledgements are delayed from the first segment on
 	Cookies                bool
 	NoCookies              bool
 	RFC1337                bool
@@ -25,7 +25,7 @@ type settings struct {
 	OursOnly               bool
 	ECN                    string // off, passive, classic, accurate
 	MTU, RcvBuf, SndBuf    int
-	MSS                    int // of the MSS option
+	MSS                    int // value of the MSS option
 	SYNRetries             int
 	IW                     int
 	TimeWait               tick.Duration

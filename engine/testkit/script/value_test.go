@@ -9,7 +9,7 @@ import (
 // value is a number in a script. The zero value stands for an unnamed field.
 type value struct {
 	set, any bool
-	name     string // of a variable, to which lo and hi are added
+	name     string // name of a variable, to which lo and hi are added
 	lo, hi   int
 }
 

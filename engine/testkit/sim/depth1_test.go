@@ -24,7 +24,7 @@ const maxGap = 5 * ms
 type gaps struct {
 	last    tick.Time
 	longest tick.Duration
-	at      tick.Duration // start of the longest
+	at      tick.Duration // start of the longest pause, relative to Epoch
 }
 
 func (g *gaps) watch(s *scenario) {

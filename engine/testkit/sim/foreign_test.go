@@ -20,13 +20,13 @@ type foreigner struct {
 	old   [][]byte
 	news  *hearsay
 
-	replies [][]byte // for the sender of a frame
+	replies [][]byte // frames that Reply returns, for the sender of a frame
 }
 
 // foreignKinds are the kinds of frames that a foreigner sends.
 type foreignKinds struct {
 	fragments bool // IP fragments, in any order
-	shrink    bool // windows become smaller, even than before
+	shrink    bool // announced windows become smaller, even smaller than earlier ones
 	lies      bool // acknowledged bytes that never arrived (SACK reneging)
 	urgent    bool // the URG bit
 	replay    bool // replays of old frames
@@ -47,7 +47,7 @@ func (w *wide) foreign() {
 		for _, f := range []struct {
 			name string
 			on   *bool
-			n    int // one of n scenarios has it
+			n    int // the feature is in one of n scenarios
 		}{
 			{"fragments of ", &k.fragments, 6}, {"shrinking windows of ", &k.shrink, 6},
 			{"lying SACKs of ", &k.lies, 6}, {"URG of ", &k.urgent, 8},

@@ -14,20 +14,20 @@ import (
 // fpdus follows the FPDUs of one direction of a connection, as its sender sends them. It knows only the bytes that left
 // the sender: a start-up frame, and FPDUs behind it.
 type fpdus struct {
-	next   seq.Num            // of the first byte that is not read yet
+	next   seq.Num            // sequence number of the first byte that is not read yet
 	early  map[seq.Num][]byte // segments whose predecessors never left the host
 	head   []byte             // of the start-up frame or FPDU that begins, as far as it has been sent
 	rest   int                // bytes up to its end, once they are known
 	at     uint64             // where the FPDU begins in the stream of FPDUs
 	framed bool               // the start-up frame is over
 	wants  bool               // the start-up frame asks for markers in the other direction
-	ends   []seq.Num          // of complete FPDUs that the receiver has not acknowledged
-	whole  uint64             // number of those that it has acknowledged
+	ends   []seq.Num          // ends of complete FPDUs that the receiver has not acknowledged
+	whole  uint64             // number of complete FPDUs that it has acknowledged
 }
 
 const (
 	startupLen = 20 // bytes of an MPA Request or Reply without private data (RFC 5044, 7.1)
-	wantsAt    = 16 // offset of its flags
+	wantsAt    = 16 // offset of the flags in such a frame
 	wantsBit   = 0x80
 )
 

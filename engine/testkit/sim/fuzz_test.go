@@ -57,8 +57,8 @@ type conversation struct {
 	w      *World
 	host   *fuzzEnd
 	peer   *fuzzEnd // nil if frames play the peer
-	iss    seq.Num  // the host's
-	irs    seq.Num  // the peer's
+	iss    seq.Num  // the host's initial sequence number
+	irs    seq.Num  // the peer's initial sequence number
 	record []byte   // the frames of a peer that is a host
 	last   tick.Time
 }

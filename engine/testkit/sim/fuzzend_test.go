@@ -21,7 +21,7 @@ import (
 
 const (
 	fuzzRegion = 600 // bytes of each region
-	fuzzGuard  = 64  // bytes between them that belong to no region
+	fuzzGuard  = 64  // bytes between two regions, which belong to none
 	fuzzRecvs  = 8
 )
 

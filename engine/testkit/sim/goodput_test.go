@@ -70,9 +70,9 @@ func newWatched(h *Host, q *runQueue, buffer int, run func()) *watched {
 type bulks struct {
 	s    *scenario
 	cfg  tcp.Config
-	size int // of buffers, bytes
+	size int // size of the buffers in bytes
 	a, b runQueue
-	all  map[uint16]*bulk // by port
+	all  map[uint16]*bulk // by the port at host A
 }
 
 func newBulks(s *scenario, cfg tcp.Config, size int) *bulks {

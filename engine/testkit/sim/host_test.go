@@ -52,7 +52,7 @@ type Host struct {
 	ipsec        *ipsec.Manager // nil: no IPsec
 	relay        *relay         // worker of the second queue; nil: there is only one queue
 	incarnations uint64
-	secret       [16]byte // of the stack
+	secret       [16]byte // secret of the stack
 	kicks        []func()
 	apps         []func(now tick.Time)
 	wakeAt       tick.Time // time of the next step because frames wait, or upper layers have work

@@ -39,7 +39,7 @@ type ike struct {
 	limits   esp.Limits
 	esn      bool
 	window   int
-	latency  tick.Duration // of an IKE message
+	latency  tick.Duration // delay of an IKE message
 	overlap  tick.Duration // how long an SA still receives after its successor sends, until the faults stop
 	early    bool          // the responder sends with a new SA before the initiator receives with it
 	busy     map[[2]int]bool
@@ -59,7 +59,7 @@ type ikeEnd struct {
 	boots   int
 	state   *xfrm.State
 	asked   []ikeRequest
-	arrived int // ESP packets
+	arrived int // number of ESP packets that arrived
 	clear   int // arrived segments in the clear that should have been protected
 }
 
@@ -77,7 +77,7 @@ type observedSA struct {
 	sent     map[uint64]uint32 // CRC of each packet, by sequence number
 	ivs      map[[8]byte]bool
 	arrived  map[uint64]bool // packets that the receiver must accept
-	top      uint64          // the highest of them
+	top      uint64          // highest sequence number in arrived
 }
 
 // protect draws how the hosts protect their connections. It must run before the hosts are created.
@@ -346,7 +346,7 @@ type espAttacker struct {
 	ike   *ike
 	until tick.Time
 	often int
-	f     foreigner // for fragments
+	f     foreigner // splits frames into fragments
 	old   [][]byte
 }
 

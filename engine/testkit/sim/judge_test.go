@@ -33,12 +33,12 @@ type flow struct {
 	iss       seq.Num
 	ackSeen   bool
 	ack, edge seq.Num
-	scale     uint8 // of the window field
+	scale     uint8 // shift of the window field
 	scaleMine bool
-	turned    bool  // the sequence numbers passed 2^31 or 0
+	turned    bool  // its sequence numbers have passed 2^31 or 0
 	settled   bool  // scale is the negotiated window scale
 	lost      bool  // the sender's host rebooted and has lost its state
-	before    *flow // that of an earlier SYN-ACK, if a duplicate SYN got a cookie: the peer may accept either
+	before    *flow // flow of an earlier SYN-ACK, if a duplicate SYN got a cookie: the peer may accept either
 	segs      map[seq.Num]sentSegment
 	fpdus     fpdus // if it carries FPDUs
 }

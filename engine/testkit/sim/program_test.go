@@ -13,8 +13,8 @@ import (
 // op is one verb of a program: the operation, and the content of both memories afterwards.
 type op struct {
 	wr     rdmap.SendWR
-	effect area // of a Read or an atomic: its result, in the memory of the end that posts it; else in the peer's
-	second area // of an atomic: its word, in the peer's memory
+	effect area // what it writes: for a Read or atomic, the result at the end that posts it; otherwise at the peer
+	second area // of an atomic: the word that it changes in the peer's memory
 	// The region that the operation invalidates: the peer's, or a local one.
 	invalidates *ddp.MR
 	recv        int // of a Send: the receive of the peer that gets it, -1 for none

@@ -67,8 +67,8 @@ type rdmaConfig struct {
 	pack        bool
 	window      int
 	depth       int
-	ops         int // per end, at most
-	maxOp       int // bytes
+	ops         int // maximum number of operations of each end
+	maxOp       int // maximum length of an operation in bytes
 	tcpA, tcpB  tcp.Config
 	acceptDelay tick.Duration
 	answer      startup.Answer // default: IRD and ORD 8
@@ -78,16 +78,16 @@ type rdmaConfig struct {
 	anyCRC      bool           // the first FPDU with a bad CRC is an error
 	halvings    int            // how often the programs are halved
 	windows     bool           // the peer accesses memory through a window, once it is bound
-	byteCount   uint64         // each way: the programs repeat until then
+	byteCount   uint64         // bytes to move each way, for which the programs repeat; 0: they run once
 	bulk        bool           // operations of all sizes, not mostly small ones
 	early       earlyEnd
-	late        tick.Duration // between receives, with endLate
+	late        tick.Duration // pause between two receives, with endLate
 	noPeerCRC   bool          // neither side requests CRCs
-	srq         bool          // receives are of a shared queue
+	srq         bool          // receives come from a shared receive queue
 	port        uint16        // of the dialing side; default 30000
 	shares      [2]*share     // the shared objects of a's and of b's connections; nil: none
 	v6          int           // 1 when over IPv6
-	poolBytes   int           // of the unshared hold pool
+	poolBytes   int           // limit of the hold pool of an end without share, in bytes
 	poolRecords int
 }
 
@@ -107,7 +107,7 @@ type rdmaConn struct {
 	s    *scenario
 	cfg  rdmaConfig
 	a, b *rdmaEnd
-	lost bool // a host rebooted before the dial
+	lost bool // a host rebooted before the connection was dialled
 }
 
 func (c *rdmaConfig) localPort() uint16 {

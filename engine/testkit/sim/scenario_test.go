@@ -32,7 +32,7 @@ type scenario struct {
 	loads    []workload
 	text     []string // drawn parameters, for messages
 	pause    tick.Duration
-	until    tick.Duration // faults stop
+	until    tick.Duration // time after Epoch at which the faults stop
 	cuts     bool          // the path MTU changes
 	swallows bool          // the path drops packets that are too long, without an ICMP error
 	loses    bool          // the path drops segments at random

@@ -26,9 +26,9 @@ type socketEnd struct {
 	rnd  *rand.Rand
 	to   *socketEnd
 	emss int
-	room int // bytes of a block
+	room int // maximum number of bytes of a block
 
-	in       []byte // arrived, not consumed yet
+	in       []byte // bytes that have arrived and are not consumed yet
 	rcv, snd seq.Num
 	at       tick.Time // arrival time of the last written data
 	eof      bool

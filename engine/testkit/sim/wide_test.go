@@ -73,12 +73,12 @@ type wide struct {
 	*scenario
 	shares  map[*Host]*share
 	conns   []*rdmaConn
-	tcp     tcp.Config // of the listener
+	tcp     tcp.Config // configuration of accepted connections
 	lc      stack.ListenConfig
 	mtu     int
 	v6      int
-	port    uint16          // the next one to dial from
-	wraps   map[uint16]bool // other local ports, whose sequence numbers wrap soon
+	port    uint16          // local port of the latest connection
+	wraps   map[uint16]bool // other local ports in use, with sequence numbers that wrap soon
 	noCRC   bool            // no CRCs, which alone detect errors that TCP misses
 	mangled bool            // foreign faults change windows and acknowledgements
 	blocky  bool            // a host sends blocks

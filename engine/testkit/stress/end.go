@@ -23,7 +23,7 @@ const (
 	recvs      = 8
 	recvSize   = 5_000
 	recvAt     = 2 * area
-	resultAt   = recvAt + recvs*recvSize // of atomics
+	resultAt   = recvAt + recvs*recvSize // place for the result of an atomic
 	endSize    = resultAt + 8
 	counterAt  = area
 	targetSize = area + 8
@@ -50,7 +50,7 @@ type op struct {
 	verbs.WROp
 	id   uint64
 	slot int // its slot; -1 for none
-	n    int // bytes
+	n    int // length in bytes
 	text uint64
 }
 
@@ -67,8 +67,8 @@ type end struct {
 	calm   bool     // nothing may fail
 
 	ops            int          // operations still to post
-	sends          int          // Sends among them
-	total          int          // Sends in all
+	sends          int          // Sends among the operations still to post
+	total          int          // number of Sends of the whole run
 	asked          atomic.Int64 // posted receives that no Send of the peer uses yet
 	sent           int
 	came           int // Sends received
@@ -76,10 +76,10 @@ type end struct {
 	out            []op   // outstanding send work requests, in order
 	receivesPosted uint64 // receives posted
 	id             uint64
-	added          uint64 // to the peer's counter
+	added          uint64 // number of additions to the peer's counter
 	act            func() error
 	actAt          int   // number of remaining operations at which act runs
-	actErr         error // of act
+	actErr         error // error of act
 }
 
 func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error) {

@@ -18,10 +18,10 @@ type fate int
 
 const (
 	inOrder    fate = iota
-	closeQP         // Close in the middle, of either end
-	disconnect      // Disconnect in the middle
+	closeQP         // one end calls Close in the middle
+	disconnect      // one end calls Disconnect in the middle
 	deregister      // the peer's target is closed in the middle
-	reject          // by the listener's consumer
+	reject          // the listener's consumer rejects the request
 	ignore          // the listener's consumer never answers
 	giveUp          // Dial's context ends at any time
 	unlisten        // the listener is closed at any time

@@ -39,7 +39,7 @@ const (
 	cut         // FIN in both directions
 	reset       // RST in both directions
 	halve       // FIN in this direction; the other one continues
-	flip        // one byte is changed
+	flip        // one bit of a byte is flipped
 	insert      // bytes are inserted
 	leave       // bytes are left out
 	stall       // the relay stops reading, without a FIN
@@ -55,7 +55,7 @@ func (h harm) String() string {
 // damage is a harm and the place where a relay does it.
 type damage struct {
 	harm
-	back bool // in the direction from the listener
+	back bool // the harm is done in the direction from the listener
 	at   int  // number of preceding bytes in that direction
 }
 
