@@ -24,7 +24,7 @@ type State struct {
 	Mode    netlink.BondMode
 	Policy  ring.Policy
 	MTU     int
-	Members []Member // by interface index
+	Members []Member // in order of interface index
 }
 
 // Member is an interface of a bond.
@@ -121,7 +121,7 @@ type Follower struct {
 	watch   *netwatch.Watch
 	read    Reader
 	notify  func(*State)
-	known   map[int]bool // indexes of the bond and of its members; owned by watch
+	known   map[int]bool // indexes of the bond and of its members; owned by the goroutine of watch
 }
 
 // Reader is Read, or a replacement for tests.

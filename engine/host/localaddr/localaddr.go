@@ -57,11 +57,11 @@ type Link struct {
 type Follower struct {
 	link   int
 	handle *netlink.Handle
-	routes *nl.SocketHandle // with filtered dumps
+	routes *nl.SocketHandle // its dumps are filtered
 	watch  *netwatch.Watch
 	notify func(*State) error
-	gone   func(error) // nil after its call
-	found  bool        // the interface was there
+	gone   func(error) // see Follow; nil after its call
+	found  bool        // an earlier read found the interface
 }
 
 // settle is how long changes are collected before the tables are read, so that a thousand new addresses cost a few

@@ -38,7 +38,7 @@ type Options struct {
 
 // State has the policies and SAs of an if_id at one moment. It is immutable; an SA keeps its pointer for its lifetime.
 type State struct {
-	Policies []*Policy // by priority
+	Policies []*Policy // in order of priority, the smallest number first
 	Outbound []*SA     // the kernel can no longer send with them; newest last
 	Inbound  []*SA
 }
@@ -63,7 +63,7 @@ type Follower struct {
 
 	mu      sync.Mutex
 	n       Counters
-	refused error // latest one
+	refused error // why the latest SA was refused
 	closed  bool
 	pause   time.Duration // before requesting a replacement for the next refused SA
 	timers  map[*time.Timer]bool
