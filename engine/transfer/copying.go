@@ -29,7 +29,7 @@ type opened struct {
 	length   uint64
 	commit   func() error // called when the client has finished it
 	leave    func() error // closes the file; commit of a store also does
-	watch    watch        // of all its requests
+	watch    watch        // progress over all requests for the file
 	err      error        // first error of a request for its bytes
 	store    *part        // being written; nil for a fetch
 	read     *reading     // being read; nil for a store

@@ -24,8 +24,8 @@ type link struct {
 	in               chan Message    // messages from receiveLoop to receive
 	alive            context.Context // done, with the cause, when nothing more is received
 	fail             context.CancelCauseFunc
-	messagesReceived atomic.Int64  // messages so far
-	posted           atomic.Uint64 // work requests so far
+	messagesReceived atomic.Int64  // number of received messages
+	posted           atomic.Uint64 // number of posted send work requests
 	beaten           uint64        // the value of posted after the last Beat; owned by the goroutine of the Beats
 	silence          atomic.Bool   // the connection ended because the peer was inactive
 	watched          atomic.Pointer[watch]

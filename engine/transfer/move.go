@@ -24,7 +24,7 @@ type move struct {
 	off, n int64
 
 	asked, answered, ended int           // numbers of steps
-	checks                 [steps]uint64 // XXH64 of the bytes read by the server
+	checks                 [steps]uint64 // XXH64 of each step's bytes, as the server read them
 	reading                [steps]bool   // whether an RDMA Read of the step was posted
 }
 

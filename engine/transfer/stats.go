@@ -9,9 +9,9 @@ import (
 // Stats are the counters of servers.
 type Stats struct {
 	Puts     atomic.Uint64 // files that clients stored
-	PutBytes atomic.Uint64 // bytes of these
+	PutBytes atomic.Uint64 // bytes of the stored files
 	Gets     atomic.Uint64 // files that clients fetched
-	GetBytes atomic.Uint64 // bytes of these
+	GetBytes atomic.Uint64 // bytes of the fetched files
 	Failed   atomic.Uint64 // requests that were refused or interrupted
 	Rejected atomic.Uint64 // rejected connections
 }
