@@ -145,6 +145,6 @@ type Counters struct {
 	MaxQueue     int    // maximum number of bytes in the queue of the bottleneck
 
 	TooBig     uint64 // packets dropped because they are larger than MTU
-	Replies    uint64 // ICMP errors made for them
+	Replies    uint64 // ICMP errors sent for packets larger than MTU
 	Blackholed uint64
 }
