@@ -65,6 +65,11 @@ func TestDefect(t *testing.T) {
 						t.Fatalf("the connection did not end: %v, %v", a.QP.Err(), b.QP.Err())
 					}
 				}
+				for range 3 { // to be flushed, by Close at the latest
+					if err := a.QP.PostSend(&verbs.SendWR{Op: rdmap.WRWrite}); err != nil {
+						t.Error(err)
+					}
+				}
 				if !strings.Contains(a.QP.Err().Error(), "made to fail") {
 					t.Errorf("the queue pair ended with %v", a.QP.Err())
 				}

@@ -234,13 +234,23 @@ func (q *QP) free() {
 	if q.hasReached(lifeFreed) {
 		return
 	}
-	s := q.shard.Load()
+	s, goesOn := q.shard.Load(), false
+	defer func() { // also after a panic: goroutines may wait
+		if !goesOn {
+			q.leave(s)
+		}
+	}()
 	for more := true; more; {
 		if _, more = q.takePosted(); more && s.Post(q.free) {
+			goesOn = true
 			return
 		}
 	}
-	defer q.reach(lifeFreed) // also after a panic: goroutines may wait
+}
+
+// leave releases what q holds on the worker of s, which may be nil, and marks q as freed.
+func (q *QP) leave(s *Shard) {
+	defer q.reach(lifeFreed)
 	q.rdma.Destroy()
 	if s != nil {
 		s.Sums.removeQP(q)
