@@ -1,6 +1,6 @@
 package budget
 
-// Each limit in this file names the attack or exhaustion that it prevents. Configurable ones have their defaults in
+// Limits, with the attack or exhaustion that they prevent. Configurable limits have their defaults in
 // engine/daemon/config/default.toml.
 
 import (
@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Kind is a resource that is limited per user, over all programs. Its name is the key in [limits].
+// Kind is a resource that is limited per user or tenant, over all their programs. The name of a kind below Limited is
+// its key in [limits].
 type Kind int
 
 // The kinds.

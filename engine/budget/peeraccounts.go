@@ -11,9 +11,9 @@ import (
 // peerAccount counts the connections of a peer or a network.
 type peerAccount struct {
 	key     netip.Prefix
-	net     *peerAccount // the account of its network, for a peer
+	net     *peerAccount // for a peer, the account of its network; nil for a network
 	n       [stages]int
-	peers   int // number of peers with an account, for a network
+	peers   int // for a network, the number of its peers that have an account
 	refused uint64
 	rate    *rate.Limiter // of new connections; nil if unlimited
 	idle    idle
@@ -43,7 +43,7 @@ func (p *Peers) idleOf(c *peerAccount) *idleAccounts[peerAccount] {
 
 // find returns the account that counts the connections of a: that of the peer, which find creates if there is room.
 // Without room for a peer it returns the account of the network, and without room for a network the common account. The
-// returned account may hold nothing, and is then in an idle list.
+// account of a peer or a network may hold nothing, and is then in an idle list.
 func (p *Peers) find(a netip.Addr, now tick.Time) *peerAccount {
 	p.sweep(now)
 	if c := p.accounts[PeerOf(a)]; c != nil {

@@ -45,10 +45,10 @@ type Peers struct {
 
 	mu        sync.Mutex
 	accounts  map[netip.Prefix]*peerAccount
-	peers     int // number of peer accounts; the others are of networks
+	peers     int // number of accounts of peers; the other accounts are of networks
 	idlePeers idleAccounts[peerAccount]
 	idleNets  idleAccounts[peerAccount]
-	rest      peerAccount // networks without an account
+	rest      peerAccount // common account of the networks without their own
 	refused   uint64
 }
 
@@ -61,15 +61,16 @@ func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	return &Peers{rule: rule, accounts: map[netip.Prefix]*peerAccount{}}
 }
 
-// Charge is one connection, charged to its peer's account. A nil Charge charges no account.
+// Charge is one connection, charged to the account of its peer, or of the peer's network. A nil Charge charges no
+// account.
 type Charge struct {
 	p    *Peers
-	a    *peerAccount // account of the peer, or of its network
+	a    *peerAccount // account of the peer or of its network, or the common account
 	at   stage
 	over bool
 }
 
-// Begin counts a connection opened by a, which is in start-up.
+// Begin counts a connection that the peer with address a opened. The connection is in start-up.
 func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.charge(a, startup, now)
 }
@@ -165,12 +166,12 @@ func (p *Peers) BeginHalfOpen(a netip.Addr, now tick.Time) bool {
 	return true
 }
 
-// EndHalfOpen removes a half-open connection of a that was established or forgotten.
+// EndHalfOpen undoes BeginHalfOpen when the half-open connection of a was established or forgotten.
 func (p *Peers) EndHalfOpen(a netip.Addr, now tick.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range []netip.Prefix{PeerOf(Bare(a)), networkOf(Bare(a))} {
-		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else the account is younger
+		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // otherwise another account was charged
 			p.count(acc, halfOpen, -1, now)
 			return
 		}
@@ -182,7 +183,7 @@ func (p *Peers) EndHalfOpen(a netip.Addr, now tick.Time) {
 
 // PeerState is the state of one account.
 type PeerState struct {
-	Prefix                         netip.Prefix // invalid for all networks without an account
+	Prefix                         netip.Prefix // zero for the common account of other networks
 	HalfOpen, Startup, Established int
 	Refused                        uint64
 }

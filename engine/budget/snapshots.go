@@ -7,11 +7,11 @@ import (
 )
 
 // Snapshots makes the snapshots for the programs of one holder: one at a time, at most one per snapshotEvery, and at
-// most for 1/snapshotShare of the time. All programs that asked before it was begun share it.
+// most for 1/snapshotShare of the time. All programs that asked before a snapshot was begun share that snapshot.
 type Snapshots struct {
-	turn  chan struct{} // held by the goroutine that makes a snapshot; guards the fields below
-	begun time.Time     // when the last one was begun
-	next  time.Time     // earliest time of the next one
+	turn  chan struct{} // held by the goroutine that makes a snapshot; guards begun, next and body
+	begun time.Time     // when the last snapshot was begun
+	next  time.Time     // earliest time at which the next snapshot may be begun
 	body  []byte        // encoded snapshot, while a program waits for it
 
 	mu      sync.Mutex
@@ -33,7 +33,7 @@ func (s *Snapshots) answered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting--; s.waiting == 0 {
-		s.body = nil // no program waits, so no goroutine has the turn
+		s.body = nil // safe without turn: no program waits, so no goroutine has the turn
 	}
 }
 

@@ -50,19 +50,20 @@ func (h Holder) table() string {
 type Limits interface{ Of(Kind) int64 }
 
 // Users has the accounts of all users, tenants and the operator. Accounts that hold nothing are forgotten after
-// UserIdle. Its methods may be called from any goroutine.
+// UserIdle, or earlier if there are more than MaxIdleUsers. The operator's account stays. Its methods may be called
+// from any goroutine.
 type Users struct {
 	now        func() tick.Time
 	processors int
 	operator   *Account      // without limits, and in no table
 	pumps      chan struct{} // one value for each active pump
 
-	mu          sync.Mutex // guards all fields below, and those of accounts
+	mu          sync.Mutex // guards the fields below, and used, refused, pace and idle of accounts
 	accounts    map[Holder]*Account
 	idle        idleAccounts[Account]
-	shared      Amounts // maximum for all users together; 0: no bound
-	tenantShare Amounts // maximum for each tenant; 0: only its limits
-	inUse       Amounts // used by all users together
+	shared      Amounts // maximum for all users together, without tenants; 0: no bound
+	tenantShare Amounts // maximum for each tenant; 0: only the tenant's own limits
+	inUse       Amounts // used by all users together, without tenants and the operator
 }
 
 // Account is the account of one holder.
@@ -76,11 +77,11 @@ type Account struct {
 	refused Amounts       // refusals, by kind
 	pace    *rate.Limiter // of new connections; nil if unlimited
 	idle    idle
-	turns   [turnKinds]chan struct{} // one value for each turn that the holder has
+	turns   [turnKinds]chan struct{} // one value for each turn in progress
 }
 
-// TurnKind is a kind of work for programs. A holder has turns of each kind on at most half of the CPUs, so that its
-// share of the CPU time does not grow with the number of its sessions.
+// TurnKind is a kind of work for programs. A holder has turns of each kind on at most half of the CPUs, but at least
+// one, so that its share of the CPU time does not grow with the number of its sessions.
 type TurnKind int
 
 // The kinds of turns.
@@ -107,7 +108,7 @@ func (u *Users) newAccount(h Holder) *Account {
 	return a
 }
 
-// Bounds are the amounts that users and tenants share.
+// Bounds are the amounts that users and tenants share, and the limits of tenants.
 type Bounds struct {
 	Host     Amounts // 0: no bound
 	Sessions int     // for all users; tenants have their own
@@ -337,7 +338,7 @@ type AccountState struct {
 	Used, Limit, Refused Amounts
 }
 
-// State returns the accounts selected by see, users before tenants.
+// State returns the accounts selected by see, users before tenants. It omits the operator's account.
 func (u *Users) State(limits func(Holder) Limits, see func(Holder) bool) (list []AccountState) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

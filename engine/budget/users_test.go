@@ -46,7 +46,7 @@ func TestEachKindIsBounded(t *testing.T) {
 				t.Fatal("neither a limit nor a share bounds it")
 			}
 			if a.shared[k] == 0 {
-				return // one user's limit does not affect another's
+				return // only the limits of each user bound this kind: users do not compete for it
 			}
 			const greedy = 40
 			fill(t, a, k, greedy)
