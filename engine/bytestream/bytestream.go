@@ -21,7 +21,8 @@ import (
 // ErrAgain is returned if a call would block.
 var ErrAgain error = syscall.EAGAIN
 
-// ErrShutdown is returned by Write after Shutdown.
+// ErrShutdown is returned by Write after Shutdown for writing, after HandOver, and after both sides closed the
+// connection.
 var ErrShutdown error = syscall.EPIPE
 
 // Ready is a set of conditions, like those of poll(2).
@@ -35,8 +36,8 @@ const (
 	Ended                       // the connection has ended
 )
 
-// Config sizes the buffers in bytes. Both allocate memory as they fill, up to these limits. The receive window starts
-// at FirstWindow and grows if the peer and the path can use more.
+// Config sizes the buffers in bytes. Both buffers allocate memory as they fill, up to these limits. The receive window
+// starts at FirstWindow and grows if the peer and the path can use more.
 type Config struct {
 	SendBuffer, RecvBuffer int // 0: DefaultBuffer
 	Nagle                  bool
@@ -62,9 +63,9 @@ type Stream struct {
 	closed   bool // shut down for writing
 	discards bool // shut down for reading: received bytes are discarded
 	handed   bool // see HandOver
-	released bool // see Close
+	released bool // Close was called
 	window   int  // capacity of rx in bytes
-	unread   int  // bytes read by the consumer since the worker was last notified
+	unread   int  // bytes read by the consumer since Read last called wake, which announces their room to the peer
 	err      error
 	changed  chan struct{}
 	wake     func()
@@ -224,8 +225,8 @@ func (s *Stream) finish() {
 	s.set(Readable | Writable | Ended)
 }
 
-// Read moves bytes received in order to p. It returns io.EOF after the peer's FIN. It returns the error that ended the
-// connection once all bytes before it were read, and ErrAgain if it would block.
+// Read moves bytes received in order to p. When all of them were read, it returns the error that ended the connection,
+// io.EOF after the peer's FIN or Shutdown for reading, or else ErrAgain. After Close it returns net.ErrClosed.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	if s.released {
@@ -263,7 +264,8 @@ func (s *Stream) readError(n, want int) error {
 	return ErrAgain
 }
 
-// Write queues as many bytes of p as fit and returns their number; ErrAgain if none fit.
+// Write queues as many bytes of p as fit and returns their number. It returns ErrAgain if none fit, and before the
+// handshake is done.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.queue(p)
 	if err == nil {
@@ -295,7 +297,8 @@ func (s *Stream) queue(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Shutdown sends FIN after the written bytes. With read, it discards bytes that arrive later.
+// Shutdown closes one or both directions. If write is true, FIN follows the written bytes, and Write fails. If read is
+// true, bytes that arrive later are discarded.
 func (s *Stream) Shutdown(write, read bool) {
 	s.mu.Lock()
 	if write && !s.closed {
@@ -321,9 +324,9 @@ func (s *Stream) Close() bool {
 	return !was
 }
 
-// Release follows Close, on the stack's thread. It sends the written bytes, then FIN, and refuses bytes that arrive
-// later. If received bytes were not read, it resets the connection, so that the peer learns of their loss (RFC 9293,
-// 3.6.1; RFC 2525, 2.17).
+// Release follows Close, on the stack's thread. It sends the written bytes, then FIN. Bytes that arrive later are
+// answered with RST. If received bytes were not read, it resets the connection, so that the peer learns of their loss
+// (RFC 9293, 3.6.1; RFC 2525, 2.17).
 func (s *Stream) Release(now tick.Time) {
 	c := s.ep.Conn()
 	if s.Unread() > 0 {
