@@ -8,7 +8,7 @@ import (
 // Drops counts the packets refused by In.Open.
 type Drops struct {
 	Short    uint64 // too short, or of an invalid length
-	Replayed uint64 // a replay, or left of the window
+	Replayed uint64 // a replay, or older than the anti-replay window
 	Forged   uint64 // the integrity check value is wrong
 	Payload  uint64 // authentic, but with invalid padding or next header
 	Dummy    uint64 // authentic dummy packet (RFC 4303, 2.6)

@@ -32,7 +32,7 @@ func (w *window) full(low uint32) (seq uint64, ok bool) {
 	return seq, seq >= bottom
 }
 
-// isNew reports whether to decrypt seq: it was not received before and is not left of the window.
+// isNew reports whether to decrypt seq: it was not received before and is not older than the window.
 func (w *window) isNew(seq uint64) bool {
 	switch {
 	case seq == 0: // the first number is 1 (RFC 4303, 3.3.3)

@@ -68,8 +68,8 @@ func (m *windowModel) accept(seq uint64) bool {
 }
 
 // TestWindowAgainstModel sends sequence numbers in any order, with gaps, repetitions and old ones, around the edges of
-// the low half. With ESN, the window takes a number left of it for one of the next subspace, with which the ICV would
-// be wrong.
+// the low half. With ESN, the window takes a number that is older than the window for one of the next subspace. The ICV
+// of such a packet would be wrong.
 func TestWindowAgainstModel(t *testing.T) {
 	for _, size := range []int{32, 33, 64, 127, 128, 1024} {
 		for _, start := range []uint64{0, 1<<32 - 3000, 7<<32 - 1500, 1 << 40, 1<<64 - 50000} {
@@ -109,7 +109,7 @@ func checkWindow(t *testing.T, size int, start uint64, esn bool) {
 		}
 		full, ok := w.full(uint32(seq))
 		if !ok || full != seq {
-			if seq+m.size <= m.top && full != seq { // left of the window: the ICV would be wrong
+			if seq+m.size <= m.top && full != seq { // older than the window, taken for a later number
 				continue
 			}
 			t.Fatalf("size %d top %#x: %#x is inferred as %#x", size, m.top, seq, full)
