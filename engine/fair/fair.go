@@ -4,7 +4,7 @@ package fair
 // Queue holds items that wait for a turn. Next rotates among the owners, and takes the items of one owner in the order
 // of Push. The zero value is empty. Only one goroutine may use a Queue and its Classes.
 type Queue[T any] struct {
-	classes []*Class[T] // classes with items; the first is next
+	classes []*Class[T] // classes with items; the first one has the next turn
 	n       int         // items of all classes
 }
 
