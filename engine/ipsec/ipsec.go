@@ -67,7 +67,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Manager is the stack.IPsec of one Stack. All methods are called on the thread of the Stack.
+// Manager is the stack.IPsec of one Stack. All methods except Use and Close are called on the thread of the Stack.
 type Manager struct {
 	cfg      Config
 	stack    *stack.Stack
@@ -141,10 +141,10 @@ func (m *Manager) keyOfSA(sa *xfrm.SA, local, remote netip.Addr) (k flowKey, use
 // flow is a stack.Flow with the state of the requests for its SAs.
 type flow struct {
 	stack.Flow
-	current *xfrm.SA      // that it sends with; nil if none
+	current *xfrm.SA      // SA that the flow sends with; nil if none
 	wantsSA bool          // packets are waiting
-	retry   tick.Time     // of the next request
-	pause   tick.Duration // until the request after that
+	retry   tick.Time     // time of the next request for an SA, if wantsSA
+	pause   tick.Duration // interval between the next request and the one that follows it
 }
 
 // held is the state of an SA in use.
@@ -316,7 +316,7 @@ func (m *Manager) Update(s *xfrm.State) {
 		f := m.flows[k]
 		m.sendWith(f, newest[f])
 	}
-	for _, out := range gone { // no flow sends with it any more
+	for _, out := range gone { // no flow sends with a deleted SA any more
 		out.Discard()
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// SetRules replaces the rules. It closes connections whose protection changes; their peers get an RST protected by the
-// old rules. It returns the number of these connections.
+// SetRules replaces the rules. It resets connections whose protection changes, with an RST that is still protected as
+// the old rules say. It returns the number of these connections.
 func (m *Manager) SetRules(rules []Rule, now tick.Time) (ended int) {
 	m.cfg.Rules = rules
 	var others []*stack.Endpoint

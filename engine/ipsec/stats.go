@@ -14,7 +14,7 @@ type Stats struct {
 	BytesIn    uint64 // payload bytes, as in limits of SAs
 	PacketsOut uint64
 	BytesOut   uint64
-	Replayed   uint64 // replayed packets, or left of the anti-replay window
+	Replayed   uint64 // packets that are replayed, or older than the anti-replay window
 	Forged     uint64 // packets with a wrong integrity check value
 	Malformed  uint64 // packets with an invalid length, padding or next header
 	Expired    uint64 // packets beyond the hard limit of their SA
