@@ -87,7 +87,7 @@ func (c *Conn) runActions(now tick.Time) (aborted bool) {
 	return a&rdmap.ActRST != 0
 }
 
-// fail ends the stream with a local error.
+// fail ends the stream with an error that was detected here, such as an invalid FPDU.
 func (c *Conn) fail(err *ulpdu.Error) {
 	c.setErr(err)
 	if c.state == open {
@@ -174,8 +174,8 @@ func (c *Conn) startupEnded(cause error) {
 		c.setErr(fmt.Errorf("%w: %w", verbs.ErrConnect, cause))
 	}
 	// left means that the Request was sent. The peer may reset the connection before TCP acknowledges the Request, so
-	// the engine's TCP need not wait for that. A kernel socket acknowledges bytes when it accepts them: others were not
-	// sent.
+	// the engine's TCP need not wait for that. With a kernel socket, frames count as acknowledged when the kernel
+	// accepts them: only these were sent.
 	left := c.out.empty() || !c.cfg.Reliable && !c.out.unsent()
 	c.startupRefused(why, cause == tcp.CauseReset && left)
 }

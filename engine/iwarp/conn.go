@@ -59,8 +59,8 @@ type Config struct {
 	Reliable, AnyCRCError bool
 	// Window is the maximum number of bytes in flight to this end [DefaultWindow].
 	Window int
-	// StartupTimeout limits the MPA exchange from its first byte [10 s]. CloseTimeout limits the exchange of Terminates
-	// or FINs [5 s].
+	// StartupTimeout limits the MPA exchange, from the call of Begin [10 s]. CloseTimeout limits the exchange of
+	// Terminates or FINs [5 s].
 	StartupTimeout, CloseTimeout tick.Duration
 	// FirstFPDUTimeout is how long a responder waits for the initiator's first FPDU [5 min], or tick.Forever. Until
 	// then it must not send. If that FPDU is an RTR message, which MPA itself sends, StartupTimeout applies instead.
@@ -172,7 +172,7 @@ func (c *Conn) Stats() mpa.ReceiverStats {
 	return n
 }
 
-// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held. After full operation it
+// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held. Outside full operation it
 // checks nothing.
 func (c *Conn) Audit(to seq.Num) error {
 	if c.state != open {
@@ -181,7 +181,8 @@ func (c *Conn) Audit(to seq.Num) error {
 	return c.rcv.Audit(to)
 }
 
-// Err returns the error that ended the connection. It is nil before that and after a graceful close.
+// Err returns the first error of the connection, which ends it. It is nil before there is one, and after a graceful
+// close.
 func (c *Conn) Err() error { return c.err }
 
 // Retry returns what an initiator should change in another attempt after Closed.

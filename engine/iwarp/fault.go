@@ -5,10 +5,11 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// Recover handles the recovered value v of a panic. If the cause was an access to inaccessible registered memory, the
-// stream ends with a Terminate, and Recover returns true; otherwise it does nothing and returns false. Data that was
-// being placed counts as never received. New data that Fill was writing is taken back, and the Terminate is sent in its
-// place. Data that the peer may already have cannot be written again, so the connection is reset.
+// Recover handles the recovered value v of a panic. If the cause was an access to inaccessible registered memory,
+// Recover ends the stream and returns true; otherwise it does nothing and returns false. The stream ends with a
+// Terminate. Data that was being placed counts as never received. New data that Fill was writing is taken back, and the
+// Terminate is sent in its place. If Fill was writing data again that the peer may already have a part of, the
+// connection is reset instead.
 func (c *Conn) Recover(v any) bool {
 	if c.qp == nil || c.state == closed {
 		return false

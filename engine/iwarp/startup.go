@@ -162,8 +162,8 @@ func (c *Conn) establish(left seq.Num) {
 	c.tr.Schedule()
 }
 
-// startFPDUs prepares sender, receiver and queue pair. If the queue pair cannot start, it returns false, and the peer
-// gets a Terminate with the MPA error code.
+// startFPDUs prepares sender, receiver and queue pair. If the queue pair cannot start, it returns false and ends the
+// start-up; a peer that knows RFC 6581 gets a Terminate with the MPA error code.
 func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	p := c.exchange.Params()
 	c.params = p

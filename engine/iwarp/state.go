@@ -26,7 +26,7 @@ type state uint8
 const (
 	starting    state = iota // MPA's start-up exchange; a responder's consumer decides
 	open                     // FPDUs both ways; the queue pair decides what may be sent
-	terminating              // the queue pair could not start: only a Terminate is sent, see terminate.go
+	terminating              // the queue pair could not start: a Terminate is the only FPDU to send, see terminate.go
 	ending                   // FIN or RST is sent; received bytes are ignored
 	closed                   // the TCP connection has ended; Handler.Closed was called
 	states

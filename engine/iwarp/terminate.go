@@ -13,7 +13,7 @@ import (
 // responder sends it after the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
 type terminateOnly struct {
 	data []byte // the ULPDU of the Terminate
-	wait bool   // until the peer's first FPDU arrives
+	wait bool   // the peer's first FPDU has not arrived yet, so nothing may be sent
 	sent bool
 }
 

@@ -21,9 +21,10 @@ func (c *Conn) waitFirst(now tick.Time) {
 	c.awaitFirst = false
 }
 
-// waitRest starts and stops the timer for bytes that are missing before received ones. It ends when the FPDUs before
-// restTo, the end of the received bytes when it started, are complete. Completing only some of them does not extend it:
-// a peer cannot make us hold bytes behind a hole for longer. It does not run while the next FPDU waits for a receive.
+// waitRest starts and stops the timer for bytes that are missing before received ones. The timer stops when the FPDUs
+// before restTo are complete: restTo is where the received bytes ended when the timer started. Completing only some of
+// these FPDUs does not extend it: a peer cannot make us hold bytes behind a hole for longer. The timer does not run
+// while the next FPDU waits for a receive.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
 	case next == came || c.cfg.FPDUTimeout == tick.Forever || c.rcv.Waiting():
@@ -101,7 +102,7 @@ func (c *Conn) expireStart(now tick.Time) {
 // expireRest ends a connection that has waited too long for the rest of an FPDU.
 func (c *Conn) expireRest(now tick.Time) {
 	if c.waitRest(now); c.restAt > now {
-		return // it has arrived since Settle
+		return // the missing bytes have arrived since Settle
 	}
 	c.restAt = tick.Never
 	err := c.rcv.TimeOut()
@@ -115,7 +116,8 @@ func (c *Conn) expireRest(now tick.Time) {
 
 func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }
 
-// StageError is the error of a start-up that timed out in a stage. It wraps verbs.ErrTimeout.
+// StageError is the error of a start-up that timed out in a stage. In StageEstablished, a responder timed out while it
+// waited for the initiator's first FPDU. It wraps verbs.ErrTimeout.
 type StageError struct{ Stage startup.Stage }
 
 func (e *StageError) Error() string {
