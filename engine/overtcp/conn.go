@@ -15,7 +15,7 @@ type Conn struct {
 	iwarp.Conn
 	Endpoint *stack.Endpoint
 
-	fins tcp.Events // those of PeerClosed and FINAcked that happened
+	fins tcp.Events // which of PeerClosed and FINAcked have happened
 }
 
 var _ interface {

@@ -8,7 +8,7 @@ import (
 )
 
 // Prior is the byte stream that used a connection before MPA started on it (delayed start-up, RFC 5044, 7.1.4). Its
-// unsent data goes first.
+// written data that was not sent yet goes before the bytes of MPA.
 type Prior interface {
 	Next(room int) (n int, more bool)
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
@@ -22,7 +22,7 @@ type delayed struct {
 	prior  Prior
 	first  seq.Num // first byte that the Conn sends
 	unread []byte  // received before the Conn started, and not yet processed
-	at     seq.Num // of unread[0]
+	at     seq.Num // sequence number of unread[0]
 }
 
 // StartAfter starts o on a connection that p has used so far, and makes o the upper layer of e. It replaces the stack's
@@ -55,8 +55,7 @@ func (d *delayed) reread() {
 	d.finish()
 }
 
-// Offer implements stack.Upper. It takes nothing while earlier bytes are unread; the peer retransmits the refused
-// bytes.
+// Offer implements stack.Upper. It takes nothing while unread has bytes: the peer retransmits the refused bytes.
 func (d *delayed) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) int {
 	if len(d.unread) > 0 {
 		return 0
