@@ -17,7 +17,8 @@ import (
 // Line returns s for one line of output: unprintable characters, including line ends, are escaped as in Go strings.
 func Line(s string) string { return escape(s, "") }
 
-// Text returns s for output of several lines, such as joined errors: line ends and tabs are kept.
+// Text returns s for output of several lines, such as joined errors: it escapes like Line, but keeps line ends and
+// tabs.
 func Text(s string) string { return escape(s, "\n\t") }
 
 // Field returns s as one word: quoted if it is empty or contains a space, quote, backslash or unprintable character.
