@@ -26,8 +26,8 @@ func Parse(text string, most uint64) (r Range, ok bool) {
 	return Range{first, last}, true
 }
 
-// Expand returns the numbers of a list in its order; none for an empty list. It fails if a number occurs twice or is
-// above most. what names the numbered objects in the error.
+// Expand returns the numbers of a list in its order; none for an empty list. It fails if a part of the list is neither
+// a number nor a range, or if a number occurs twice or is above most. what names the numbered objects in the error.
 func Expand(list, what string, most uint64) (numbers []int, err error) {
 	if list == "" {
 		return nil, nil
