@@ -13,7 +13,7 @@ import (
 type promptAck struct {
 	tcp.PromptAck
 	since  tick.Time // time of arrival of the bytes
-	by     tick.Time // latest time at which the worker checks it
+	by     tick.Time // time at which the worker checks it at the latest
 	listed bool      // it is in worker.unacked
 }
 
@@ -37,8 +37,9 @@ func (p *promptAck) setBy(now tick.Time) {
 	p.by = (now/step + 2) * step
 }
 
-// acknowledge sends the acknowledgements that are due, and returns when it must be called again. If the worker is not
-// idle, it delays them, because outgoing bytes may make them unnecessary.
+// acknowledge sends the acknowledgements that are due, and returns when it must be called again. It delays an
+// acknowledgement while the worker is not idle, or if this end usually replies soon: outgoing bytes may make it
+// unnecessary.
 func (w *worker) acknowledge(now tick.Time, idle bool) (next tick.Time) {
 	next, kept := tick.Never, w.unacked[:0]
 	for _, c := range w.unacked {

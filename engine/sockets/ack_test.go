@@ -16,7 +16,8 @@ func (r *rawSocket) Write(func(fd uintptr) bool) error {
 }
 
 // TestKernelPromptAck: the kernel is asked to acknowledge unanswered data when the worker is idle, and data that has
-// waited long enough when it is not. After some replies in a row an acknowledgement waits for the next reply.
+// waited long enough when it is not. After some replies in a row that came just too late, an acknowledgement waits for
+// the next reply.
 func TestKernelPromptAck(t *testing.T) {
 	sock := &rawSocket{}
 	w := &worker{}

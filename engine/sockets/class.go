@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mark sets the TOS byte of a listener's answers and connections, and the hop limit of the device.
+// Mark makes a listener's answers and connections have the TOS byte tos, and the hop limit of the device.
 func (k *Driver) Mark(ln net.Listener, tos uint8) {
 	if s, ok := ln.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
@@ -16,7 +16,8 @@ func (k *Driver) Mark(ln net.Listener, tos uint8) {
 	}
 }
 
-// mark sets the TOS byte of a new socket, and the hop limit of the device. Zero leaves the defaults.
+// mark sets the TOS byte of a new socket to tos, and its hop limit to that of the device. Where one of them is zero,
+// the kernel's default stays.
 func (k *Driver) mark(fd int, tos uint8) {
 	if tos != 0 {
 		setTOS(fd, tos)

@@ -23,7 +23,7 @@ const (
 	firstBlock = 4 << 10   // bytes of a read during MPA's start-up: bounds the memory of peers that only connect
 	readBlock  = 256 << 10 // bytes of a read: still in the CPU cache when they are checked and copied
 	maxWrite   = 1 << 20   // bytes of a write: a call costs as much as some ten thousand bytes
-	writeBlock = 256 << 10 // bytes of a write that are copied; the largest FPDU fits
+	writeBlock = 256 << 10 // size of the buffer for copied bytes of a write; the largest FPDU fits
 	maxPieces  = 512       // elements of a write; the kernel allows 1024 (UIO_MAXIOV)
 )
 
@@ -46,7 +46,7 @@ type conn struct {
 	unread   []byte    // bytes that the iwarp.Conn has not taken; while there are any, nothing is read
 	one      [1][]byte // argument of iwarp.Conn.Offer
 	eof      bool      // the peer's FIN was read
-	broken   error     // error of a read while there was data to write
+	broken   error     // error of the read that ended reading; nil after FIN
 	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, even if data is unwritten
 
 	snd      seq.Num // of the first byte of out
@@ -54,12 +54,12 @@ type conn struct {
 	writable bool
 	cut      bool // Reclaim cut an FPDU: nothing may follow
 	fin      bool // Shutdown was called: send FIN once all is written
-	finSent  bool // by finish
+	finSent  bool // finish has sent FIN
 	ended    bool // the socket is closed
 
 	read, write func(fd uintptr) // arguments of raw.Control
 	buf         []byte           // buffer of read
-	pieces      int              // number of elements of worker.iov that write sends
+	pieces      int              // number of elements of worker.iov in use
 	n           int              // bytes that read or write moved
 	err         error
 }
@@ -207,7 +207,7 @@ func socketCause(err error) error {
 	return err
 }
 
-// eofGrace is how long data is written to a peer that has closed.
+// eofGrace is how long remaining data is written after the peer has closed or reset the connection.
 const eofGrace = 2 * tick.Second
 
 func (c *conn) peerClosed() {
@@ -308,7 +308,8 @@ func (c *conn) Abort(tick.Time) {
 	c.worker.shard.Post(func() { c.end(tcp.CauseAborted) })
 }
 
-// TakeBack implements iwarp.Transport. Nothing after from was passed to the socket, so all of it can be produced again.
+// TakeBack implements iwarp.Transport. Nothing at or after that sequence number was passed to the socket, so all of it
+// can be produced again.
 func (c *conn) TakeBack(seq.Num) {}
 
 // Break implements iwarp.Transport.

@@ -57,7 +57,8 @@ type Driver struct {
 	ctx        context.Context
 	cancel     context.CancelFunc    // called by Close
 	Allows     func(netip.Addr) bool // reports whether listeners accept a peer; nil: all
-	// Dial makes a connected socket. It calls prepare with the socket before it connects, unless Config.Dial is set.
+	// Dial makes a connected socket. It calls prepare with the socket before the socket connects, unless Config.Dial is
+	// set.
 	Dial func(ctx context.Context, local, remote netip.AddrPort, prepare func(fd int)) (net.Conn,
 		error)
 }
@@ -74,7 +75,7 @@ func Open(cfg Config) (*Device, error) {
 				network = "tcp4"
 			}
 			var c net.ListenConfig
-			c.SetMultipathTCP(false) // such a listener has neither traffic class nor hop limit
+			c.SetMultipathTCP(false) // a multipath TCP listener would take neither traffic class nor hop limit
 			return c.Listen(context.Background(), network, at.String())
 		}
 	}
@@ -131,7 +132,7 @@ func dial(ctx context.Context, local, remote netip.AddrPort, prepare func(fd int
 // busy, and each worker has its own buffers.
 const maxWorkers = 4
 
-// leastLoaded returns the worker with the fewest connections, and one of them in rotation if there are several.
+// leastLoaded returns the worker with the fewest connections. If several have the fewest, it takes turns among them.
 func (k *Driver) leastLoaded() *worker {
 	first := int(k.nextWorker.Add(1) - 1)
 	var least *worker
@@ -175,7 +176,7 @@ func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.Ad
 }
 
 // isDone reports whether ctx is done. A net.Dialer has its own timer for the deadline of a context, which may fire a
-// little earlier; isDone then waits for ctx.
+// little before ctx is done. If the deadline has passed, isDone waits for ctx.
 func isDone(ctx context.Context) bool {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		<-ctx.Done()
@@ -196,7 +197,7 @@ func (k *Driver) Listen(l *core.Listener) (netip.AddrPort, io.Closer, error) {
 	return core.AddrPort(ln.Addr()), ln, nil
 }
 
-// AcceptLoop accepts connections for l until ln is closed.
+// AcceptLoop accepts connections for l until ln is closed, or the device.
 func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 	for {
 		sock, err := ln.Accept()
@@ -205,7 +206,7 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 				return
 			}
 			k.base.Log().Warn("cannot accept a connection: retrying", "error", err)
-			time.Sleep(acceptPause) // out of descriptors: the kernel queues the connection
+			time.Sleep(acceptPause) // probably out of descriptors: meanwhile the kernel queues connections
 			continue
 		}
 		c, err := k.admit(l, sock)

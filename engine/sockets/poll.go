@@ -24,7 +24,7 @@ type poller struct {
 	tryWait func(fd uintptr) bool
 	tryOnce func(fd uintptr)
 	events  [64]unix.EpollEvent
-	n       int // number of events
+	n       int // number of valid elements of events
 }
 
 func newPoller(ready func() bool) (*poller, error) {
@@ -82,7 +82,7 @@ func (p *poller) wait(deadline time.Time) []unix.EpollEvent {
 		p.file.SetReadDeadline(deadline)
 	}
 	if !p.ready() {
-		if p.raw.Read(p.tryWait) != nil { // the deadline
+		if p.raw.Read(p.tryWait) != nil { // the deadline has passed
 			p.rung.Store(true)
 		}
 	}

@@ -29,17 +29,17 @@ type worker struct {
 	slots []*conn // indexed by the slot of the poller's events; nil: free
 	turns fair.Queue[core.Carrier]
 	free  []int        // slots
-	conns atomic.Int32 // slots that are not free
+	conns atomic.Int32 // number of slots that are not free
 
 	notifications []func() // functions to run at the end of the turn
-	turnsEnded    bool     // there are no more turns
+	turnsEnded    bool     // the last turn has ended
 
-	unacked []*conn // connections with an unacknowledged receipt, see promptAck
+	unacked []*conn // connections with received bytes that may be unacknowledged, see promptAck
 
 	in      []byte   // read buffer
 	buffers [][]byte // free write buffers
 	iov     [maxPieces]unix.Iovec
-	msg     unix.Msghdr // of iov
+	msg     unix.Msghdr // header of a system call that sends iov
 }
 
 func newWorker(k *Driver) (w *worker, err error) {

@@ -93,7 +93,7 @@ func (c *conn) reportFault() {
 // Reclaim implements core.Carrier. It copies lent memory before its owner may change it, because the CRC covers its
 // current content, and a Terminate may follow in the stream.
 func (c *conn) Reclaim() {
-	defer guard.Recover(func(any) { // the memory cannot be read: the FPDU cannot be completed
+	defer guard.Recover(func(any) { // the memory cannot be read: the FPDU cannot be completed, and RST follows
 		c.out.Reset()
 		c.cut = true
 		c.Abort(0)
@@ -151,7 +151,7 @@ func recv(fd uintptr, b []byte) (int, error) {
 	return int(n), nil
 }
 
-// epollWait returns the number of events available now, see sendmsg.
+// epollWait fills events with those available now, without waiting, and returns their number; 0 on error. See sendmsg.
 func epollWait(fd uintptr, events []unix.EpollEvent) int {
 	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd,
 		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
