@@ -11,14 +11,14 @@ import (
 
 // block is a run of segments that were polled but not sent, and may be sent as one block of segmentation offload.
 type block struct {
-	mem         []byte       // for the block; nil if only frames can be sent
+	mem         []byte       // buffer for the block; nil if only frames can be sent
 	slots       []ring.TxBuf // for segments sent as frames
 	first       tcp.Out      // first segment
 	n           int          // number of segments
 	maxSegments int          // maximum number of segments
 	least       int          // minimum number of segments for a block
 	size        int          // payload bytes of each segment but the last
-	last        int          // payload bytes of the last segment, which ends the run if shorter
+	last        int          // payload bytes of the last segment; if shorter than size, no more segments may join
 	flags       wire.Flags   // of the last segment
 }
 
@@ -132,7 +132,7 @@ func (b *block) reserve(s *Stack) bool {
 	return true
 }
 
-// sendBlock sends the segments of the block, as frames if they are few.
+// sendBlock sends the segments of the block: as one block if there are at least b.least, otherwise as frames.
 func (e *Endpoint) sendBlock() {
 	s := e.stack
 	b := &s.block

@@ -82,7 +82,7 @@ type Endpoint struct {
 
 	// The state of the connection.
 	started   bool // Upper.Start was called
-	ended     bool // the stack forgets it after the callbacks
+	ended     bool // tcp.Ended was reported, or the stack has forgotten it
 	abandoned bool
 	steered   bool // Config.Steering.AddFlow was called for it
 
@@ -263,7 +263,7 @@ func (e *Endpoint) setUpper(u Upper) {
 	e.timed, _ = u.(Timed)
 }
 
-// SetClass adds e to the connections of an owner for taking turns at transmitting.
+// SetClass makes e take its turns at transmitting in the class of its owner.
 func (e *Endpoint) SetClass(c *Class) { e.class = c }
 
 // SetTOS sets the DSCP, in the upper six bits, of the packets that e sends from now on. The ECN bits stay TCP's.
@@ -305,7 +305,7 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, crc checksum.Known, 
 	e.stack.mark(e)
 }
 
-// advance reports the new left edge to the upper layer.
+// advance reports to the upper layer how far bytes have arrived in order, if that has changed.
 func (e *Endpoint) advance() {
 	if end := e.conn.RcvEnd(); end != e.rcvEnd {
 		e.rcvEnd = end
@@ -313,8 +313,8 @@ func (e *Endpoint) advance() {
 	}
 }
 
-// offer passes the bytes of o to the upper layer. pieces begin at sequence number at. crc may be valid only if o has
-// all bytes of pieces.
+// offer passes the bytes of o to the upper layer. pieces begin at sequence number at. The caller makes crc invalid
+// unless o has all bytes of pieces.
 func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte, crc checksum.Known) {
 	for _, r := range o.R[:o.N] {
 		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
@@ -351,8 +351,8 @@ func (e *Endpoint) start(now tick.Time) {
 	e.upper.Start(e, snd, rcv, now)
 }
 
-// output reports events to the upper layer, sends the segments that may be sent, and returns the number of frames. tidy
-// does the rest after the frames have been sent.
+// output reports events to the upper layer, sends the segments that may be sent, and returns the number of frames.
+// After the frames of all connections have been sent, tidy does the rest.
 func (e *Endpoint) output(now tick.Time) int {
 	e.events(now)
 	if e.started {
@@ -380,7 +380,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 		src = e.src
 	}
 	s := e.stack
-	e.frame.end = 0 // the MAC of the hop may have changed
+	e.frame.end = 0 // end the run of headers: the MAC address of the hop may have changed
 	if s.blocks && e.flow == nil {
 		return e.burstBlocks(src, now)
 	}

@@ -10,9 +10,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Defect is a panic in the Stack, caused by a bug. It ended the connection being served; the others continue.
+// Defect is a panic in the Stack, caused by a bug. It ended the connection being served, if there was one; the other
+// connections continue.
 type Defect struct {
-	Tuple tcp.Tuple // of that connection, or zero if there was none
+	Tuple tcp.Tuple // of the connection that ended; zero if there was none
 	Value any       // argument of the panic
 	Trace []byte
 }
@@ -37,8 +38,9 @@ func (s *Stack) Serving() (t tcp.Tuple) {
 	return t
 }
 
-// contain is deferred around the service of many connections. After a panic, if Config.Defect is set, it ends the
-// connection being served, and the caller continues with the next one. One guard per batch costs nothing per segment.
+// contain is deferred around the service of many connections. If Config.Defect is set, it handles a panic, and the
+// caller continues with the next connection. The connection being served continues if its Recoverer has handled the
+// panic; otherwise it ends. One guard per batch costs nothing per segment.
 func (s *Stack) contain(now tick.Time) {
 	if s.cfg.Defect == nil {
 		return
@@ -51,7 +53,7 @@ func (s *Stack) contain(now tick.Time) {
 	s.via = nil
 	s.giveBack()
 	if e != nil && e.recovers(v) {
-		e.conn.Finish(now) // end the segment being received
+		e.conn.Finish(now) // finish the segment being received, as receive does
 		e.advance()
 		s.mark(e)
 		return
@@ -107,7 +109,8 @@ func attempt(f func()) {
 	f()
 }
 
-// reset sends RST without TCP's state machine.
+// reset sends RST without TCP's state machine. It sends nothing in CLOSED and SYN-SENT, or if the next hop is not
+// resolved.
 func (s *Stack) reset(e *Endpoint) {
 	switch e.conn.State() {
 	case tcp.Closed, tcp.SynSent:
@@ -123,8 +126,8 @@ func (s *Stack) reset(e *Endpoint) {
 	s.reply(&e.tuple, &out, e.hop.mac)
 }
 
-// Check returns an error if the tables of the Stack or the accounting of frames are inconsistent. Nil means that an
-// interrupted operation did no harm. It is called between Steps.
+// Check returns an error if the tables of the Stack or the accounting of frames are inconsistent. After a panic, nil
+// means that the interrupted operation left them consistent. It is called between Steps.
 func (s *Stack) Check() error {
 	if err := s.port.Audit(); err != nil {
 		return err

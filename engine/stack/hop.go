@@ -23,7 +23,7 @@ type hop struct {
 
 	held []held // waiting until it is resolved
 
-	used       tick.Time // last use, for one without users
+	used       tick.Time // last use, for a hop without users
 	idle, near *list.Element
 }
 
@@ -36,7 +36,7 @@ type held struct {
 // idleHops are the hops without a connection, in the order of their last use.
 type idleHops struct {
 	all  list.List              // of *hop, latest first
-	near map[ip.Addr]*list.List // the same by network
+	near map[ip.Addr]*list.List // the same hops by network, each list in the same order
 }
 
 // network returns the addresses treated as one owner: 256 of IPv4, 2^64 of IPv6.
@@ -78,8 +78,8 @@ func (i *idleHops) remove(h *hop) {
 	h.idle, h.near = nil, nil
 }
 
-// excess returns the idle hop to forget before one to dst is added: the oldest of dst's network if that is full, else
-// the oldest of all if the table is full, else nil.
+// excess returns the idle hop to forget before a hop to dst is added: the least recently used of dst's network if that
+// network has MaxHopsOfNetwork, else that of all networks if there are MaxHops, else nil.
 func (i *idleHops) excess(dst ip.Addr) *hop {
 	if l := i.near[network(dst)]; l != nil && l.Len() >= MaxHopsOfNetwork {
 		return l.Back().Value.(*hop)
@@ -98,8 +98,8 @@ func (i *idleHops) deadline() tick.Time {
 	return tick.Never
 }
 
-// hopFor returns the hop to dst. It asks the resolver for a new one. An unused one is confirmed, at most once per
-// HopRetry, because the route may have changed.
+// hopFor returns the hop to dst. It asks the resolver for a new one. A hop without connections is confirmed, at most
+// once per HopRetry, because the route may have changed.
 func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	h := s.hops[dst]
 	switch {

@@ -307,7 +307,8 @@ func (s *Stack) checkSum(all uint64, h []byte, pseudo uint64) bool {
 	return false
 }
 
-// malformed counts a segment with an invalid header. If its checksum is wrong too, it counts only that.
+// malformed counts a segment with an invalid header. If its checksum is wrong too, malformed counts only the wrong
+// checksum.
 func (s *Stack) malformed(b []byte, frags int, sum uint64) {
 	if len(b) >= wire.HeaderLen && !s.acceptsPartial(b, sum) {
 		s.pieces[0] = b

@@ -60,7 +60,8 @@ func (f *Flow) innerMTU(mtu int, v6 bool) int {
 // PlainObserver observes the frames of protected connections as if they were not protected.
 type PlainObserver interface {
 	Watches(segment []byte) bool // reports whether to call Show for a segment
-	// Show is called with a frame, which is valid during the call. sent is false for a received one.
+	// Show is called with a frame, which is valid during the call. sent is true for a frame to be sent, and false for a
+	// received one.
 	Show(frame []byte, sent bool)
 }
 
@@ -348,9 +349,10 @@ func (s *Stack) showReceived(near *Endpoint, segment []byte, ecn tcp.ECN) {
 // quotable is the maximum age of a packet quoted by an ICMP error, in packets sent since.
 const quotable = 1 << 16
 
-// sealedTooBig lowers the path MTU of the connections whose ESP packet was too big for a router. The error is not
-// authenticated, but its SPI and sequence number show that its sender saw a recent packet. Other errors have no effect
-// (RFC 4301, 6.1.1); TCP's timers take over. It returns false if the error is not about a flow here.
+// sealedTooBig lowers the path MTU of the connections of a flow one of whose ESP packets was too big for a router. The
+// error is not authenticated, but its SPI and sequence number show that its sender saw a recent packet. Other ICMP
+// errors about ESP packets have no effect (RFC 4301, 6.1.1): TCP's timers notice the loss. It returns false if the
+// error is not about a flow here.
 func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 	f := s.outbound[saKey{e.Remote, e.SPI}]
 	if f == nil || f.Local != e.Local {

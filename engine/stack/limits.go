@@ -2,7 +2,7 @@ package stack
 
 import "xwarp/tcp/tick"
 
-// Every limit of this package, with what it prevents.
+// Limits, intervals and sizes of a stack, each with its reason.
 const (
 	// MaxBatch is the maximum number of frames received before anything is sent. More would delay acknowledgements;
 	// fewer would cost more system calls.

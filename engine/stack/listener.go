@@ -37,7 +37,8 @@ type ListenConfig struct {
 	Connections int
 	Startup     int
 	Cookies     tcp.CookieMode
-	// Accept creates the upper layer of a connection whose handshake is complete. An error resets the connection.
+	// Accept creates the upper layer of a connection whose handshake is complete. After an error the stack resets the
+	// connection.
 	Accept func(t *tcp.Tuple) (Upper, error)
 	// Refused, if set, is called after a connection was reset because of err, which Accept returned or which has a
 	// local cause.
@@ -207,7 +208,7 @@ func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	return e, nil
 }
 
-// Confirm reports that the upper layer has a use for e: it no longer counts against ListenConfig.Startup, and counts as
+// Confirm reports that the upper layer has a use for e: e no longer counts against ListenConfig.Startup, and counts as
 // established for its peer.
 func (e *Endpoint) Confirm() {
 	e.grow()

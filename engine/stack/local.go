@@ -26,8 +26,8 @@ type local struct {
 }
 
 // SetLocal sets all addresses of this host. From then on the stack refuses connections to other addresses, and from
-// these addresses and the broadcast addresses of their networks. Before the first call it accepts any destination.
-// Existing connections stay.
+// these addresses and the broadcast addresses of their networks. Before the first call it accepts any destination that
+// can be on a wire. Existing connections stay.
 func (s *Stack) SetLocal(list []Prefix) {
 	l := local{known: true, addrs: make(map[ip.Addr]bool, len(list)),
 		broadcasts: map[ip.Addr]bool{}}

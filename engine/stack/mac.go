@@ -18,8 +18,8 @@ func (s *Stack) SetMAC(mac [6]byte) {
 	}
 }
 
-// SetMTU sets the MTU of the interface, at least MinMTU. No longer packet is sent from now on. Connections detect by
-// themselves when longer ones are possible again.
+// SetMTU sets the MTU of the interface, at least MinMTU. From now on, packets that are longer than mtu are not sent.
+// After an increase, connections probe by themselves whether longer packets arrive.
 func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	lower := mtu < s.cfg.MTU
 	s.cfg.MTU = mtu
@@ -37,7 +37,8 @@ func (e *Endpoint) limitSegments(now tick.Time) {
 	e.conn.LimitSegments(e.flow.innerMTU(e.stack.room-e.frame.ipAt, e.frame.v6), now)
 }
 
-// Using returns the number of connections and listeners that use a local address.
+// Using returns the number of connections and listeners whose local address is a. It does not count listeners for all
+// addresses.
 func (s *Stack) Using(a ip.Addr) (n int) {
 	for t := range s.conns {
 		if t.Local == a {

@@ -57,8 +57,8 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	}
 }
 
-// matches reports whether the frame of n bytes that begins with b has the expected fields, ends with its datagram, and
-// has a correct IPv4 checksum. It returns the ECN bits.
+// matches reports whether the frame of n bytes that begins with b has the expected fields, ends where its IP packet
+// ends, and has a correct IPv4 checksum. It returns the ECN bits.
 func (x *expect) matches(b []byte, n int) (ecn tcp.ECN, ok bool) {
 	if len(b) < expectLen4 {
 		return 0, false

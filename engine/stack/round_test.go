@@ -13,7 +13,8 @@ import (
 )
 
 // TestRequeue: if a round of transmission ends at its limit, the connections not visited come first in the next round.
-// No connection may be lost or listed twice. Without the limit, 4096 connections blocked the receive ring for 80 ms.
+// No connection may be lost or listed twice. Without the limit, a round of 4096 connections would keep the receive ring
+// waiting for some 80 ms.
 func TestRequeue(t *testing.T) {
 	s := &Stack{}
 	ends := make([]*Endpoint, 6)

@@ -53,8 +53,8 @@ type Config struct {
 	Secret   [16]byte      // random key of ISNs, timestamp offsets and SYN cookies
 	Seed     uint64        // random seed of the challenge ACK budget
 	// Stray, if set, is called with segments, ICMP errors and ESP packets for which this stack has no connection or SA.
-	// They may belong to another worker, because with RSS the device chooses the queue of a frame. It returns true if
-	// it took x.
+	// They may belong to another worker, because with RSS the device chooses the queue of a frame. Stray returns true
+	// if it took x over.
 	Stray func(x *Stray) bool
 	// Veth says that the link is a veth: no frame was on a wire, so all may have a TCP checksum of the pseudo-header
 	// only. On other links only frames longer than the MTU may.
@@ -67,7 +67,7 @@ type Config struct {
 type Stack struct {
 	cfg     Config
 	port    ring.Port
-	current atomic.Pointer[Endpoint] // being served by the worker; nil: none. Any goroutine may read it
+	current atomic.Pointer[Endpoint] // connection served now or last; nil: none. Any goroutine may read it
 
 	// Connections, listeners and their timers.
 	conns      map[tcp.Tuple]*Endpoint
@@ -77,7 +77,7 @@ type Stack struct {
 	timers     timers
 	listeners  map[listenKey]*Listener
 	listening  []*Listener
-	budget     tcp.ChallengeBudget
+	budget     tcp.Budget
 	local      local
 
 	// Next hops.
@@ -92,10 +92,10 @@ type Stack struct {
 
 	// Receiving: the batch, and the frame and segment being processed.
 	batch    [MaxBatch]ring.Packet
-	fetched  int // frames in batch not yet received
-	at       int // next frame of batch
+	fetched  int // number of frames in batch; 0: Receive has processed them all
+	at       int // index in batch of the next frame to process
 	holding  int // index in batch of the frame being received, plus 1; 0: none
-	rxLen    int // bytes of the frame being received
+	rxLen    int // length of the frame being received, in bytes
 	pieces   [ring.MaxFrags + 1][]byte
 	eth      ip.Ethernet
 	ip       ip.Header
@@ -105,21 +105,21 @@ type Stack struct {
 	shown    []byte // see showReceived
 	strayed  Stray
 	frags    ip.Reassembler
-	released bool // chunks were released since the last Refill
+	released bool // frames were released since the last Refill of the port
 
 	// Transmitting.
 	dirty    fair.Queue[*Endpoint] // connections that want to transmit
 	common   Class                 // connections without SetClass
 	round    round
-	now      tick.Time // of the last round
+	now      tick.Time // time of the last round
 	out      tcp.Out
 	room     int    // maximum frame length of the port
 	blocks   bool   // the port accepts blocks
 	block    block  // of the burst being sent
 	slot     uint32 // slot being filled, if filling
 	filling  bool
-	starved  bool // the last round ended without a free slot
-	starving int  // number of consecutive such rounds that sent nothing
+	starved  bool // in the last round a slot was missing
+	starving int  // number of consecutive rounds in which a slot was missing and nothing was sent
 	queued   bool // replies were passed to the port since the last Flush
 	flush    flush
 
@@ -161,8 +161,9 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// Step receives one batch, runs due timers and transmits ready segments. It reports whether it did anything. If not,
-// and Blocked is false, it need not be called again until the port is readable or Deadline has come.
+// Step receives one batch, runs due timers and transmits ready segments. It reports whether it received a frame, sent
+// one or ran a timer. If not, it need not be called again until the port is readable or Deadline has come, unless
+// Blocked returns true.
 func (s *Stack) Step(now tick.Time) bool {
 	worked := s.Receive(now)
 	return s.Transmit(now) || worked
@@ -306,14 +307,14 @@ type Class = fair.Class[*Endpoint]
 
 // round is one round of transmission.
 type round struct {
-	visits  int         // visits left: initially the number of waiting connections
+	visits  int         // number of visits left; initially that of waiting connections
 	visited []*Endpoint // in order of their visits; visited[:tidied] have been tidied
 	tidied  int
 	sent    int
 }
 
-// transmit visits the connections that want to send, with limits for each and for all, and flushes the port. It reports
-// whether frames were sent.
+// transmit visits the connections that want to send, with a limit of frames for each and one for all, and flushes the
+// port. It reports whether frames were sent.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
 	*r = round{visits: s.dirty.Len(), visited: r.visited[:0]}
@@ -375,7 +376,7 @@ func (s *Stack) tidy(now tick.Time) bool {
 	return true
 }
 
-// flush is when to flush the port again, because the kernel did not accept all frames.
+// flush says when to flush the port again after the kernel did not accept all frames.
 type flush struct {
 	at    tick.Time // Never: all frames were accepted
 	pause tick.Duration

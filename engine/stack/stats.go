@@ -10,10 +10,10 @@ type Stats struct {
 	DropMalformed    uint64 // invalid Ethernet, IP or TCP header
 	DropChecksum     uint64 // wrong IP or TCP checksum
 	DropPartialSum   uint64 // TCP checksum of the pseudo-header only, in a frame that may have been on a wire
-	PartialSums      uint64 // frames accepted with such a checksum
+	PartialSums      uint64 // segments accepted although their TCP checksum is that of the pseudo-header only
 	DropNoConnection uint64 // no connection and no listener
 	Refused          uint64 // connections reset after their handshake: limits, policy, exhaustion
-	// connections reset because too many of their listener stayed silent after the handshake
+	// connections reset because too many connections of their listener stayed silent after the handshake
 	Evicted      uint64
 	DropSource   uint64 // invalid source: multicast, broadcast, loopback, reserved, or this host
 	DropNotLocal uint64 // to an address that this host does not have, without a connection
@@ -32,15 +32,15 @@ type Stats struct {
 	DropPolicy       uint64 // segments not protected as the policy requires, and ESP without a TCP segment
 	NoSA             uint64 // times that no SA to send with was available
 	Fragments        uint64 // IP fragments received
-	Reassembled      uint64 // packets reassembled from them
+	Reassembled      uint64 // packets reassembled from IP fragments
 	ICMP             uint64 // ICMP errors for connections of the stack
-	Resets           uint64 // RSTs sent for segments without a connection
-	HandedOver       uint64 // passed to the worker of the connection
-	DropBacklog      uint64 // frames for another worker whose backlog was full
-	Panics           uint64 // panics (bugs), each of which ended a connection
-	NoSlot           uint64 // times that the transmit ring was full
-	NoHop            uint64 // times that the next hop was not resolved yet
-	DropNoHop        uint64 // answers to SYNs and resets not sent because the next hop was not resolved
+	Resets           uint64 // RSTs in answer to segments without a connection
+	HandedOver       uint64 // segments, ICMP errors and ESP packets passed to another worker
+	DropBacklog      uint64 // segments, ICMP errors and ESP packets dropped because too many waited for other workers
+	Panics           uint64 // panics (bugs); each ended the connection being served, if there was one
+	NoSlot           uint64 // times that no transmit slot was free
+	NoHop            uint64 // times that frames could not be sent because the next hop was not resolved yet
+	DropNoHop        uint64 // SYN-ACKs and resets without a connection, not sent because the next hop was not resolved
 }
 
 // Stats returns the counters of the stack.

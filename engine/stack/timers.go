@@ -90,7 +90,7 @@ type visit uint8
 
 const (
 	txIdle   visit = iota // nothing since the last tidy
-	txPolled              // visited, but nothing to send
+	txPolled              // visited, but no frame was sent
 	txSent                // frames were sent
 )
 
