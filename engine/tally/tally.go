@@ -31,7 +31,7 @@ func (s *Sum[T]) Add(c *Counted[T], now *T) {
 // Total returns the sum.
 func (s *Sum[T]) Total() T { return s.total }
 
-// Join returns the sum of two structs of counters.
+// Join returns a struct whose counters are the sums of those of a and b.
 func Join[T any](a, b T) T {
 	x, y := words(&a), words(&b)
 	for i := range x {
