@@ -94,8 +94,8 @@ type DialConfig struct {
 	// restrict it.
 	MPA *MPAConfig
 	// Patience is how long Dial retries a refused TCP connection, for programs whose peer is about to listen, or has
-	// just closed the listener of the previous connection. For the latter case Dial also retries once if the peer
-	// closes before its MPA Reply. Zero means no retry.
+	// just closed the listener of the previous connection. Because a listener that closes may still accept a
+	// connection, Dial also retries once if the peer closes before its MPA Reply. Zero means no retry.
 	Patience time.Duration
 	// DSCP is the class of the connection's packets, 1 to 63 (RFC 2474). Zero means that of QP.SetDSCP or the device;
 	// None means 0.
@@ -113,7 +113,7 @@ type ListenConfig struct {
 	DSCP int `json:"dscp,omitempty"`
 }
 
-// MaxDSCP is the maximum DSCP.
+// MaxDSCP is the maximum DSCP: the field has six bits.
 const MaxDSCP = 63
 
 // CheckDSCP returns an error if d is neither a DSCP nor None.
@@ -134,7 +134,7 @@ const (
 	MarkersMirrored MarkerPolicy = iota
 	// MarkersOff never asks for markers.
 	MarkersOff
-	// MarkersAlways makes a responder ask for markers even if the initiator did not.
+	// MarkersAlways makes initiators and responders ask for markers, a responder even if the initiator did not ask.
 	MarkersAlways
 )
 
@@ -144,7 +144,7 @@ type CRCPolicy uint8
 const (
 	// CRCRequired uses a CRC in both directions.
 	CRCRequired CRCPolicy = iota
-	// CRCOptional disables the CRC if the peer agrees.
+	// CRCOptional omits the CRC in both directions if the peer agrees.
 	CRCOptional
 )
 

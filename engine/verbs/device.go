@@ -15,8 +15,8 @@ type Device interface {
 	Transport() Transport
 
 	// Alloc returns n bytes of zeroed, page-aligned memory for regions. Pages are allocated on first access. Every
-	// device can register it; a daemon's device registers no other memory. It fails with ENOMEM, and with EINVAL if
-	// n < 1.
+	// device can register the memory; a daemon's device registers no other memory. It fails with ENOMEM, and with
+	// EINVAL if n < 1.
 	Alloc(n int) ([]byte, error)
 	// Free frees memory returned by Alloc, which no region may use any more. It fails with EINVAL for other memory.
 	Free(mem []byte) error
@@ -35,9 +35,9 @@ type Device interface {
 
 	// Dial connects qp to remote and returns when qp can be used. If the peer refuses markers or revision 2, Dial
 	// retries without them, unless MPAConfig.SingleAttempt is set, and remembers this for some minutes. It fails with
-	// ErrRejected, which matches ECONNREFUSED, if the peer's consumer rejects the connection, with ECONNREFUSED alone
-	// if no program listens, and with ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied, ErrHasConn, or the context's error. After
-	// an error the attempt is over.
+	// ErrRejected if the peer's consumer rejects the connection, and with ECONNREFUSED if no program listens at remote;
+	// errors.Is matches ErrRejected with ECONNREFUSED, too. Other errors are ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied,
+	// ErrHasConn, and the context's error. After an error no attempt is under way any more.
 	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg DialConfig) error
 	// Listen listens for connections at addr: an address of the host, or the unspecified one for all. Port 0 picks a
 	// free port. It fails with EADDRINUSE, with EADDRNOTAVAIL for an address that the host does not have, and with
@@ -78,13 +78,14 @@ type MR interface {
 	Remote() RemoteMR
 	// Err returns why the memory was lost, such as truncation of the file behind it, or nil.
 	Err() error
-	// Close invalidates the STag. It fails with EBUSY while work requests use the region. It may be called again.
+	// Close invalidates the STag. It fails with EBUSY while work requests use the region or a window is bound to it. It
+	// may be called again.
 	Close() error
 }
 
-// MW is a memory window. A queue pair binds it to bytes of a region with the right BindMW; only its own peer can access
-// them through it. The peer may invalidate a binding, as WRLocalInv does locally. A region cannot be closed while a
-// window is bound to it. Closing the queue pair unbinds its windows.
+// MW is a memory window. A queue pair binds it to bytes of a region that has the right BindMW. Only the peer of this
+// queue pair can access the bytes through the window. The peer may invalidate a binding, as WRLocalInv does locally. A
+// region cannot be closed while a window is bound to it. Closing the queue pair unbinds its windows.
 type MW interface {
 	// STag returns the window's STag. WRBindMW changes its last byte, so that each binding has its own STag.
 	STag() STag
@@ -94,8 +95,9 @@ type MW interface {
 
 // CQ is a completion queue. Any goroutine may poll it.
 type CQ interface {
-	// Poll moves up to len(dst) completions into dst and returns their number. It never blocks. If there are none, it
-	// fails with ErrCQOverrun after an overrun, and with ErrClosed after Close of the queue or its device.
+	// Poll moves up to len(dst) completions into dst and returns their number. It never blocks. If there are no
+	// completions, it fails with ErrCQOverrun after an overrun, and with ErrClosed after Close of the queue or its
+	// device.
 	Poll(dst []Completion) (int, error)
 	// Wait is Poll, but blocks until there is a completion or Poll fails. If ctx is done first, it fails with the
 	// context's error.
@@ -108,9 +110,10 @@ type CQ interface {
 	Close() error
 }
 
-// SRQ is a shared receive queue. Each incoming message takes the oldest receive when its first byte arrives, on any of
-// the queue pairs that use the queue. iWARP has no RNR NAK: on devices of this process a message without a receive
-// ends its connection. Through xwarpd it waits up to 10 s for a receive first. Any goroutine may call the methods.
+// SRQ is a shared receive queue. Each incoming message that needs a receive, a Send or immediate data, takes the oldest
+// one when its first byte arrives, on any of the queue pairs that use the queue. iWARP has no RNR NAK: on devices of
+// this process such a message without a receive ends its connection. Through xwarpd it first waits up to 10 s for a
+// receive. Any goroutine may call the methods.
 type SRQ interface {
 	// PostRecv queues a copy of *wr. It fails with ErrQueueFull, ErrClosed, and EINVAL for more than
 	// SRQConfig.MaxSGE elements. Invalid memory is reported when a message has a byte for it.
@@ -134,8 +137,9 @@ type QP interface {
 	// ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more elements or inline bytes than the queue pair allows.
 	// All other errors are reported by the completion.
 	PostSend(wr *SendWR) error
-	// PostRecv queues a copy of *wr for one Send of the peer. It fails as PostSend does, except with ErrNotReady, and
-	// with EINVAL if the queue pair uses an SRQ.
+	// PostRecv queues a copy of *wr for one Send of the peer. It may be called before there is a connection. It fails
+	// with ErrQueueFull, with ErrClosed, and with EINVAL for more elements than the queue pair allows or if the queue
+	// pair uses an SRQ.
 	PostRecv(wr *RecvWR) error
 	// Allow limits the peer to the given rights of RemoteRead, RemoteWrite and RemoteAtomic, whatever regions and
 	// windows allow (IBV_QP_ACCESS_FLAGS). By default all are allowed. It fails with EINVAL for other rights.
@@ -143,11 +147,12 @@ type QP interface {
 	// SetDSCP sets the class of the packets that the queue pair sends from now on, on its connection or its next one:
 	// 1 to 63; zero means that of the listener or the device, None means 0. It fails with EINVAL for other values.
 	SetDSCP(dscp int) error
-	// Disconnect closes the connection: gracefully if no work requests are outstanding, otherwise it flushes them. It
-	// fails with ErrNotReady if there is no connection yet.
+	// Disconnect closes the connection: gracefully if no work requests are outstanding, otherwise with a reset that
+	// flushes them. It fails with ErrNotReady if there is no connection yet.
 	Disconnect() error
-	// Close frees the queue pair. It waits up to a second for a graceful close or a Terminate in progress, and resets
-	// any other connection. It may be called again.
+	// Close frees the queue pair. It waits up to a second for a graceful close or a Terminate in progress, and then
+	// resets the connection if it still exists. A connection in full operation is reset at once. It may be called
+	// again.
 	Close() error
 	// Done returns a channel that is closed when the connection has ended or can no longer be established. Err says
 	// why.
@@ -188,7 +193,7 @@ type ConnRequest struct {
 	Revision    startup.Revision `json:"revision"`
 	PrivateData []byte           `json:"private_data,omitempty"`
 	IRD         int              `json:"ird"` // the peer's; startup.NotNegotiated if the request has none
-	ORD         int              `json:"ord"` // likewise
+	ORD         int              `json:"ord"` // the peer's, as IRD
 	Answerer    `json:"-"`
 }
 
@@ -211,8 +216,8 @@ func Opened[D Device](d D, err error) (Device, error) {
 	return d, nil
 }
 
-// ListenAll listens on each address; for port 0 it uses the port of the first one. It skips all but the first address
-// if the host lacks their address family, such as IPv6. On error it closes all listeners.
+// ListenAll listens on each address; for port 0 it uses the port of the first one. It skips each address, except the
+// first, that the host does not have or whose family, such as IPv6, the host lacks. On error it closes all listeners.
 func ListenAll(d Device, at []netip.AddrPort, cfg ListenConfig) (list []Listener, err error) {
 	for i, a := range at {
 		if i > 0 && a.Port() == 0 {

@@ -10,13 +10,14 @@ import (
 	"xwarp/tcp"
 )
 
-// Errors of the verbs. errors.Is also matches each with its syscall.Errno.
+// Errors of the verbs. errors.Is matches the error that a verb returns with one of these and with its syscall.Errno;
+// ErrDefect, ErrClosed and ErrListenerClosed have none.
 var (
 	ErrQueueFull = number(syscall.ENOMEM,
 		"ENOMEM: work queue is full; poll completions or raise its depth")
 	ErrNotReady  = number(syscall.ENOTCONN, "queue pair is not connected")
 	ErrHasConn   = number(syscall.EISCONN, "queue pair already has or had a connection")
-	ErrInvalid   = number(syscall.EINVAL, "EINVAL") // the text after it says more
+	ErrInvalid   = number(syscall.EINVAL, "EINVAL") // errors that wrap it say more
 	ErrForeign   = number(syscall.EINVAL, "EINVAL: an object is missing, or of another device")
 	ErrCQOverrun = number(syscall.EOVERFLOW,
 		"IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or poll it sooner")
@@ -37,7 +38,7 @@ var (
 	// ErrDefect is wrapped by errors caused by a bug in xwarp. The log has the stack.
 	ErrDefect = errors.New("internal error, see the log")
 
-	// ErrConnect is wrapped if the TCP connection failed. The cause after it has the syscall.Errno.
+	// ErrConnect is wrapped if the TCP connection failed. The error also wraps the cause, which has the syscall.Errno.
 	ErrConnect = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
 
 	// ErrClosed and ErrListenerClosed match net.ErrClosed.

@@ -12,7 +12,7 @@ type Transport struct {
 	Daemon bool // the device belongs to a daemon
 }
 
-// DeviceMode is how a device reaches its network. On kernel sockets all but the name is zero.
+// DeviceMode is how a device reaches its network. On kernel sockets all fields but Name are zero or empty.
 type DeviceMode struct {
 	Name       string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	Interface  string   `json:"interface,omitempty" doc:"current name of the network interface"`
@@ -43,7 +43,7 @@ type ConnInfo struct {
 	DSCP      int // class of the packets sent
 	MPA       mpa.ReceiverStats
 	Counters  rdmap.Counters
-	TCP       *TCPInfo // nil on kernel sockets
+	TCP       *TCPInfo // nil if the connection is on a kernel socket
 }
 
 // TCPInfo is the state and counters of a connection on the engine's own TCP. Its durations are time.Duration, of which

@@ -18,7 +18,7 @@ type RemoteMR struct {
 	Access    Access // rights of the peer: RemoteRead, RemoteWrite, RemoteAtomic
 	STag      STag
 	Flushable bool
-	Base      TO // of the first byte
+	Base      TO // TO of the first byte of the region
 	Length    uint64
 }
 

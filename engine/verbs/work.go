@@ -25,7 +25,7 @@ type (
 // RemoteRights are all rights that a peer can have.
 const RemoteRights = RemoteRead | RemoteWrite | RemoteAtomic
 
-// Access rights of a region. A region without any can only be a source of Sends and Writes.
+// Access rights of a region. A region without any right can only be the source of Sends and Writes of this host.
 const (
 	LocalWrite   = ddp.LocalWrite // local receives, Reads and atomics may write to it
 	RemoteRead   = ddp.RemoteRead
