@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Base is a device as its driver sees it. The zero Base has no device.
+// Base is a device as its driver sees it.
 type Base struct{ dev *Device }
 
 // NewBase makes a device that has no driver yet. Start completes it.
@@ -141,7 +141,7 @@ func (a absent) Describe() verbs.DeviceMode  { return a.transport }
 func (a absent) Footprint(accepted bool) int { return 0 }
 func (a absent) Close() error                { return nil }
 
-// osRandom draws STags, ports and keys from the operating system.
+// osRandom draws the random numbers of STags from the operating system.
 type osRandom struct{}
 
 // Uint32 implements ddp.Random.

@@ -34,13 +34,13 @@ type Conn struct {
 	Owner   atomic.Pointer[Shard] // changes at most once, before the connection is established
 	iw      *iwarp.Conn
 	counted tally.Counted[mpa.ReceiverCounters] // counters that the shard's sums already contain
-	carrier Carrier                             // of iw; nil while the kernel is still connecting
+	carrier Carrier                             // carries the bytes of iw; nil while the kernel is still connecting
 	Port    *ports.Reservation                  // nil if the kernel or a listener has the port
 
 	result   chan error // one value: nil once established, or the error
 	retry    startup.Retry
 	Ended    bool           // the connection ended, or the attempt was abandoned
-	rejected bool           // by the consumer, which is why the failure is not logged
+	rejected bool           // this end rejected the request, so its end is not logged as a failure
 	Charge   *budget.Charge // of a passive connection on a socket; the stack holds the charges of the others
 }
 
@@ -76,7 +76,8 @@ func (q *QP) newActiveConn(remote netip.AddrPort, m *verbs.MPAConfig, private []
 		Remote: remote, result: make(chan error, 1)}
 }
 
-// TOS returns the TOS byte of c's packets, without ECN: that of its queue pair, its listener or the device.
+// TOS returns the TOS byte of c's packets, without ECN. It is that of the queue pair, else that of the listener, else
+// that of the device: the first whose DSCP is set.
 func (c *Conn) TOS() uint8 {
 	own, listener := 0, 0
 	if c.qp != nil {
@@ -150,8 +151,8 @@ func (c *Conn) abort() {
 	}
 }
 
-// await waits for the result of the attempt. It aborts the attempt when ctx is done, and reports what kept its segments
-// from being sent.
+// await waits for the result of the attempt. When ctx is done, it aborts the attempt and returns the context's cause,
+// with what kept segments from being sent, if anything did.
 func (c *Conn) await(ctx context.Context) error {
 	select {
 	case err := <-c.result:
@@ -275,10 +276,10 @@ func (c *Conn) Release() {
 	c.Port.Close()
 }
 
-// IsActive reports whether c has a queue pair.
+// IsActive reports whether c has a queue pair, as every attempt of this end to connect has.
 func (c *Conn) IsActive() bool { return c.qp != nil }
 
-// Unbind takes c from the worker of s before it is established. It runs on that worker.
+// Unbind undoes Bind on the worker of s, before c is established. It runs on that worker.
 func (c *Conn) Unbind(s *Shard) {
 	c.qp.release()
 	s.Sums.removeConn(c)
@@ -332,7 +333,7 @@ func lapsed(err error) error {
 	return err
 }
 
-// answered reports whether it is too late to answer the peer's request.
+// answered reports whether it is too late to answer the peer's request: the connection has ended or was accepted.
 func (c *Conn) answered() bool { return c.Ended || c.qp != nil }
 
 // Reject implements verbs.Answerer.

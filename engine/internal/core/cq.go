@@ -11,7 +11,7 @@ import (
 // CQ is verbs.CQ of the engine. Workers fill it.
 type CQ struct {
 	fifo     atomic.Pointer[fifo[verbs.Completion]] // filled by workers
-	old      atomic.Pointer[fifo[verbs.Completion]] // filled before Resize; nil once it is empty
+	old      atomic.Pointer[fifo[verbs.Completion]] // fifo before the last Resize, until it is drained; nil: none
 	settled  atomic.Bool                            // no worker can push into old any more
 	resize   sync.Mutex
 	dev      *Device // nil for a sink
@@ -20,8 +20,8 @@ type CQ struct {
 	users    atomic.Int32 // queue pairs; one that uses c for sends and receives counts twice
 	armed    atomic.Bool
 	changed  chan struct{}
-	wakeFunc func() // the method value wake, made once
-	sink     Sink   // when set, takes the completions instead of the fifo
+	wakeFunc func() // method value of wake, made once so that push need not allocate it
+	sink     Sink   // if set, it gets the completions instead of fifo
 }
 
 // CreateCQ implements verbs.Device.
@@ -173,7 +173,7 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 	}
 }
 
-// push adds *v on the thread of s. It returns false when *v is lost.
+// push adds *v, on the thread of s. It returns false when *v is lost, because the queue is full or the sink refused it.
 func (c *CQ) push(v *verbs.Completion, s *Shard) bool {
 	if c.sink != nil {
 		return c.sink(v, s)

@@ -95,7 +95,7 @@ type Device struct {
 	shards    []*Shard
 	fallbacks peerFallbacks
 	contained contained
-	final     atomic.Pointer[Totals] // set when the device is closed
+	final     atomic.Pointer[Totals] // totals at the end, set by Close
 
 	failing   sync.Once
 	failed    chan struct{}
@@ -106,7 +106,7 @@ type Device struct {
 
 	mu        sync.Mutex
 	closed    bool
-	listeners map[io.Closer]bool // that are open
+	listeners map[io.Closer]bool // the open listeners
 	relays    []*Shard           // workers without connections
 }
 
@@ -165,12 +165,13 @@ func (d *Device) Resolve(ctx context.Context, dst netip.Addr) error {
 // Do runs f on a thread in the device's network namespace, so that f makes its sockets there.
 func (d *Device) Do(f func() error) error { return d.drv.Do(f) }
 
-// Detach detaches the XDP program from the interface, so that the host's kernel gets all frames again. The rest of the
-// device is unchanged. It does not wait for any worker.
+// Detach detaches the XDP program from the interface, so that the host's kernel gets all frames again. If other devices
+// share the program, it only removes the claims of this device. The rest of the device is unchanged. It does not wait
+// for any worker.
 func (d *Device) Detach() error { return d.drv.Detach() }
 
-// Close resets every connection, detaches the XDP program and releases ports and queues. Calls that wait, and later
-// calls, fail with net.ErrClosed.
+// Close resets every connection and releases the ports. If no other device shares them, it also detaches the XDP
+// program and releases the queues. Calls that wait, and later calls, fail with net.ErrClosed.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

@@ -22,7 +22,7 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	if err == nil && d.isClosed() {
 		err = verbs.ErrClosed
 	}
-	if err == nil && cfg.DSCP != 0 && !q.hasReached(lifeAttached) { // if it is attached, dial fails
+	if err == nil && cfg.DSCP != 0 && !q.hasReached(lifeAttached) { // if q is attached, dial fails
 		err = q.SetDSCP(cfg.DSCP)
 	}
 	if err == nil {
@@ -46,7 +46,8 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	})
 }
 
-// Attempt is one attempt of Dial. If it fails, q is unchanged, so that another attempt may follow.
+// Attempt is Dial without retries, except from other ports. If it fails, q is unchanged, so that another attempt may
+// follow.
 func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 	cfg *verbs.DialConfig) error {
 	return d.dialCharged(remote, q, cfg, func(m *verbs.MPAConfig) (err error) {
@@ -81,8 +82,9 @@ func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig
 	return nil
 }
 
-// dialWithRetries dials. It tries again without the MPA options that the peer refused, from another port if the port
-// cannot be used, and until cfg.Patience is over if the peer refuses the connection.
+// dialWithRetries dials. It tries again without an MPA option that the peer refused, unless m.SingleAttempt is set;
+// from another port if the port cannot be used; and until cfg.Patience is over if the peer refuses the TCP connection
+// or, once, if it closes the connection before its MPA Reply.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
 	guess := startup.RetryNone // option that the peer may have rejected
@@ -129,7 +131,7 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 			return err
 		}
 		if errors.Is(err, verbs.ErrRejected) {
-			guess = c.retry // perhaps the peer's consumer rejected: learn only if the next attempt succeeds
+			guess = c.retry // perhaps the consumer rejected: learn only if the next attempt succeeds
 		} else {
 			d.fallbacks.learn(remote, c.retry, Now())
 		}
@@ -148,7 +150,7 @@ func isPortTaken(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// isRefused reports whether the peer has no listener at the port.
+// isRefused reports whether the peer refused the TCP connection, as it does without a listener at the port.
 func isRefused(err error) bool {
 	return errors.Is(err, tcp.CauseRefused) ||
 		errors.Is(err, verbs.ErrConnect) && errors.Is(err, syscall.ECONNREFUSED)

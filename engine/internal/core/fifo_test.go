@@ -82,7 +82,7 @@ func TestFIFOAllocs(t *testing.T) {
 	}
 }
 
-// TestSmallestRing: a ring of depth 1 must not accept more than one element, and Pop must return.
+// TestSmallestRing: a ring of depth 1 accepts as many elements as it has slots, and no more. Pop returns them in order.
 func TestSmallestRing(t *testing.T) {
 	r, err := newFIFO[int](1)
 	if err != nil {

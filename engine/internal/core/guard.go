@@ -12,15 +12,15 @@ import (
 	"xwarp/tcp"
 )
 
-// A panic on a worker is a bug. It ends the connection being served. The worker continues if its tables are consistent;
-// otherwise the device fails. Fatal errors of the Go runtime cannot be contained: concurrent map access, stack
-// overflow, out of memory.
+// A panic on a worker is a bug, except for the loss of registered memory (see regionLost). It ends the connection being
+// served. The worker continues if its tables are consistent; otherwise the device fails. Fatal errors of the Go runtime
+// cannot be contained: concurrent map access, stack overflow, out of memory.
 
 // panicTarget is a connection that ends if a panic happens while it is served.
 type panicTarget interface{ EndAfterPanic(why error) }
 
-// ContainPanic handles v, the value of a panic in one posted function or doorbell: it ends s.Current and reports the
-// defect. It is an argument of guard.Recover. A shard without a device panics again.
+// ContainPanic handles v, the value of a panic in a posted function, in a doorbell or in the step of a connection: it
+// ends s.Current and reports the defect. It is an argument of guard.Recover. A shard without a device panics again.
 func (s *Shard) ContainPanic(v any) {
 	if s.dev == nil {
 		panic(v)
@@ -41,8 +41,9 @@ func Attempt(f func()) (failed any) {
 	return nil
 }
 
-// ReportDefect counts and logs a contained panic with v. t is the connection that it ended, or nil, and trace the stack
-// of the panic. The worker checks its tables at the end of the turn.
+// ReportDefect counts a contained panic with v, and logs it unless it logged another less than defectPause ago. t is
+// the connection that it ended, or nil, and trace the stack of the panic. The worker checks its tables at the end of
+// the turn.
 func (s *Shard) ReportDefect(t *tcp.Tuple, v any, trace []byte) {
 	s.CheckTables = true
 	c := &s.dev.contained
@@ -86,8 +87,8 @@ func (d *Device) Contained() Contained {
 }
 
 // Failed returns a channel that is closed when the device is no longer usable: its interface is gone (ErrGone), or a
-// bug made the tables of a worker inconsistent. Err returns the cause; nothing is logged. The connections of that
-// worker are reset, and no connection is accepted. The program must close the device, and may reopen it.
+// bug made the tables of a worker inconsistent. Err returns the cause; nothing is logged. The connections of the
+// workers concerned are reset, and no connection is accepted. The program must close the device, and may reopen it.
 func (d *Device) Failed() <-chan struct{} { return d.failed }
 
 // Err returns the error with which the device failed, or nil.

@@ -2,8 +2,8 @@ package core
 
 import "time"
 
-// Limits of the work per turn that programs and peers can cause. The rest waits for the next turn, so that frames and
-// requests of others never wait for more than one turn.
+// Limits of the work per turn that programs and peers can cause. The rest waits for later turns, so that a worker
+// receives frames, and serves others, in between.
 const (
 	// mailPerTurn is the maximum number of posted functions that a worker runs per turn. Programs post them when they
 	// create and destroy objects, and other workers post frames. Their cost varies from handing over a frame to
@@ -18,8 +18,8 @@ const (
 // requestLimits limit the work requests that a worker takes. Refused requests, and requests that send nothing, complete
 // at once: without a limit a program could post them as fast as they are taken.
 type requestLimits struct {
-	turn  int // in one turn
-	visit int // from one queue pair before the turn of the next owner
+	turn  int // maximum of requests in one turn
+	visit int // maximum of requests from one queue pair before the next owner is served
 }
 
 var (

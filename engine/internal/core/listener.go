@@ -18,9 +18,9 @@ type Listener struct {
 	dev      *Device
 	mpa      *verbs.MPAConfig // of its connections; nil: the device's
 	dscp     int              // as verbs.ListenConfig.DSCP
-	At       netip.AddrPort   // the address that Listen was called with, then the real one
+	At       netip.AddrPort   // the argument of Listen, and after Listen the address with the port in use
 	requests chan *verbs.ConnRequest
-	waiting  atomic.Int32 // requests in the channel, or about to be sent to it
+	waiting  atomic.Int32 // number of requests that are in the channel, or about to be sent to it
 	closed   chan struct{}
 	closing  sync.Once
 	stop     io.Closer // ends the driver's listening; nil for Base.Respond
@@ -107,7 +107,7 @@ func (l *Listener) Close() error {
 // deliver sends a request to Accept. The caller has counted it in waiting.
 func (l *Listener) deliver(r *verbs.ConnRequest) {
 	l.requests <- r
-	if isClosed(l.closed) { // Close may have drained the channel before
+	if isClosed(l.closed) { // Close may have drained the channel before r was sent
 		go l.rejectAll()
 	}
 }

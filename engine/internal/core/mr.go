@@ -22,7 +22,7 @@ type MR struct {
 
 	failing  sync.Once
 	failed   chan struct{}
-	followed atomic.Bool // Failed was called
+	followed atomic.Bool // Failed was called: its caller reports the loss
 	err      error
 }
 
@@ -78,7 +78,8 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 // Close implements verbs.MR.
 func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
 
-// deregister checks all workers before it removes the region from one, so that a busy region stays valid everywhere.
+// deregister removes the region from all workers. It checks each of them first, so that a busy region stays valid
+// everywhere.
 func (m *MR) deregister() error {
 	err := m.pd.dev.onEach(func(s *Shard) error {
 		if one := m.mrs[s.index]; one != nil && s.table.InUse(one) {
@@ -132,7 +133,7 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 		return
 	}
 	m.failing.Do(func() {
-		m.err = &RegionError{r.STag(), off, len(m.mem)} // not m.at: RegMR may not have finished
+		m.err = &RegionError{r.STag(), off, len(m.mem)} // not m.at.STag: RegMR may not have set it yet
 		d.contained.regions.Add(1)
 		if !m.followed.Load() {
 			d.log.Error("memory region lost: closing its connections, revoking its STag", "error",

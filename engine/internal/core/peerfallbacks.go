@@ -22,14 +22,15 @@ type fallback struct {
 }
 
 const (
-	// maxFallbacks bounds the memory. Beyond it the oldest is dropped, which costs one more attempt with that peer.
+	// maxFallbacks bounds the memory. Beyond it the oldest fallback is dropped: the next connection to that peer then
+	// needs more attempts.
 	maxFallbacks = 4096
 	// fallbackLife is how long a fallback is used. A peer may be restarted with other software, and a connection may
 	// have been closed for another reason than MPA.
 	fallbackLife = 10 * tick.Minute
 )
 
-// apply removes from m the options that peer refused lately.
+// apply turns off in m the options that peer refused in the last fallbackLife.
 func (v *peerFallbacks) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

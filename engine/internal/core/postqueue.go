@@ -8,9 +8,10 @@ import (
 )
 
 // postQueue carries work requests from consumers to the worker: any goroutine puts, only the worker peeks and advances.
-// The slots own the memory for gather lists and inline data, so that posting copies and never allocates.
+// The slots own the memory for gather lists and inline data, so that posting copies, and allocates only until the
+// memory of each slot is large enough.
 type postQueue[T any] struct {
-	mu    sync.Mutex // held by the producers
+	mu    sync.Mutex // held by a producer in put
 	mask  uint32
 	slots []T
 	tail  atomic.Uint32 // next slot to fill

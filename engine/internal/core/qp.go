@@ -28,9 +28,9 @@ type QP struct {
 
 	// Set before there is a connection.
 	ird, ord   int    // of the next connection, see SetReadDepth
-	owner      any    // see SetUser
+	owner      any    // see SetOwner
 	onEmpty    func() // see OnEmpty; nil: none
-	waits      bool   // see EmulateRC, like the next three
+	waits      bool   // messages wait for receives: see WaitForReceives and EmulateRC
 	peerAgrees string
 	rnrTimer   uint8
 	onWaits    func(waits bool, timer uint8)
@@ -39,7 +39,7 @@ type QP struct {
 	sq       postQueue[rdmap.SendWR]
 	rq       postQueue[rdmap.RecvWR]
 	doorbell Doorbell
-	shard    atomic.Pointer[Shard] // set once the queue pair has a connection
+	shard    atomic.Pointer[Shard] // shard of its worker; nil before the first attempt to connect, and between attempts
 	conn     atomic.Pointer[Conn]  // the last connection that was attached
 	close    sync.Once
 	closed   atomic.Bool   // Close was called: posts fail, and Dial must not try again
@@ -50,15 +50,15 @@ type QP struct {
 	rdma    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // counters that the shard's sums already contain
 	iw      *iwarp.Conn
-	share   *Share // of its owner, on shard; nil: none
+	share   *Share // of the user that SetOwner set, on shard; nil while no worker is bound
 	overran bool
 	comp    verbs.Completion // used by Complete: a local variable would be allocated, since a sink gets its address
 
 	life    atomic.Uint32                // see qpstate.go
-	reached [lifeFreed + 1]chan struct{} // closed when life reaches the value
-	mu      sync.Mutex                   // guards the fields below, which are set before a channel of reached is closed
+	reached [lifeFreed + 1]chan struct{} // reached[l] is closed when life becomes l; it stays open if life skips l
+	mu      sync.Mutex                   // guards the fields below
 	err     error
-	downAt  time.Time // when the connection left full operation
+	downAt  time.Time // time at which the connection left full operation
 	params  *startup.Params
 	charge  *budget.Charge // of a dialled connection
 }
@@ -102,7 +102,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 		q.reached[s] = make(chan struct{})
 	}
 	q.ird, q.ord = q.cfg.IRD, q.cfg.ORD
-	core := q.coreConfig(d.shards[0]) // of any shard, to check it: bind uses that of the connection
+	core := q.coreConfig(d.shards[0]) // with any shard, only to check it: bind makes the one of the connection's shard
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (q *QP) Allow(access verbs.Access) error {
 	return nil
 }
 
-// Allowed returns the rights of Allow; all of them before its first call.
+// Allowed returns the rights that the last call of Allow left to the peer; all remote rights before the first call.
 func (q *QP) Allowed() verbs.Access { return verbs.RemoteRights &^ verbs.Access(q.denied.Load()) }
 
 // SetDSCP implements verbs.QP.
@@ -199,12 +199,11 @@ func (q *QP) coreConfig(s *Shard) rdmap.Config {
 	return cfg
 }
 
-// EmulateRC makes a message without a receive wait for one, as WaitForReceives does. Later messages wait as well; only
-// tagged data, such as that of RDMA Writes, is placed meanwhile, and reports take effect (see rdmap/private.go).
-//
-// If the peer's private data is peerAgrees, q has the behaviour of InfiniBand's reliable connections: Send with
-// immediate data, completions that mean that the peer has placed the message, and "receiver not ready". The peer then
-// decides how long its messages wait.
+// EmulateRC gives q the behaviour of InfiniBand's reliable connections, if the peer's private data is peerAgrees: Send
+// with immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
+// rdmap/private.go). A message without a receive waits until one is posted, instead of ending the connection: without a
+// time limit if the peer agrees, otherwise as with WaitForReceives. Later messages wait as well; only tagged data, such
+// as that of RDMA Writes, is placed meanwhile.
 //
 // rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when one of its messages waits. onWaits is called on the worker
 // when the peer reports that a message of q begins or ends waiting for a receive, with the peer's timer. EmulateRC
@@ -294,7 +293,8 @@ func (q *QP) info(c *Conn) verbs.ConnInfo {
 const infoBatch = 32
 
 // Infos returns the Info of many queue pairs of the engine. It costs their workers less than a call of Info for each.
-// An element is nil if the queue pair has no connection, if its worker has stalled, or if it is moving to another.
+// An element is nil if the queue pair has no connection, if its worker has stalled or ended, or if the queue pair is
+// moving to another worker.
 func Infos(list []verbs.QP) []*verbs.ConnInfo {
 	infos := make([]*verbs.ConnInfo, len(list))
 	qps := make([]*QP, len(list))

@@ -63,7 +63,8 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 // PostSendOn is PostSend for xdp.Config.Consumer, which passes its argument as queue. If q has its connection on that
 // queue, the request goes directly into the protocol and is sent at the end of the turn, without the lock, the copy and
 // the doorbell of PostSend. Otherwise it does the same as PostSend: when q belongs to another queue, when q is not
-// connected, and when requests are queued already. Only the callback may call it, on its own goroutine.
+// connected, when requests are queued already, and when the protocol has no room. Only the callback may call it, on its
+// own goroutine.
 func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 	if !q.onConsumerThread(queue) || q.sq.len() > 0 {
 		return q.PostSend(wr)
@@ -98,7 +99,8 @@ func (q *QP) onConsumerThread(queue int) bool {
 		q.hasReached(lifeEstablished) && q.iw != nil
 }
 
-// TakePosted implements doorbellTarget. The queue pair may have moved to another worker since the doorbell was rung.
+// TakePosted implements doorbellTarget. If the queue pair has moved to another worker since the doorbell was rung, it
+// rings that worker.
 func (q qpDoorbell) TakePosted(s *Shard) (taken int) {
 	switch owner := q.shard.Load(); owner {
 	case s:
@@ -146,7 +148,8 @@ func (q *QP) takeRecvs(most int) (taken int) {
 }
 
 // postToRDMAP moves one send request into the protocol. A request that the protocol refuses completes with an error in
-// its turn, and ends the connection. It returns false when there is no room yet.
+// its turn, and ends the connection. It returns false when there is no room yet, and before the protocol has started on
+// the connection.
 func (q *QP) postToRDMAP(wr *verbs.SendWR) bool {
 	err := q.rdma.PostSend(wr)
 	if err != nil && !errors.Is(err, rdmap.ErrFull) && !errors.Is(err, rdmap.ErrState) {
@@ -170,12 +173,13 @@ func (q *QP) postToRDMAP(wr *verbs.SendWR) bool {
 	return true
 }
 
-// OnEmpty sets f, which q's worker calls when a message finds no receive and before that ends the connection. f may
-// post receives and must not block. OnEmpty must be called before q has a connection.
+// OnEmpty sets f, which q's worker calls when a message finds no receive in the protocol, before the lack ends the
+// connection or makes the message wait. f may post receives and must not block. OnEmpty must be called before q has a
+// connection.
 func (q *QP) OnEmpty(f func()) { q.onEmpty = f }
 
-// refill is rdmap.Config.Refill: it takes the receives that were posted before the message arrived, also when their
-// doorbell was not served yet.
+// refill is rdmap.Config.Refill: it moves posted receives into the protocol, at most loneLimits.visit, whether or not
+// their doorbell was served.
 func (q *QP) refill() {
 	if q.onEmpty != nil {
 		q.onEmpty()
@@ -207,7 +211,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	if !cq.push(&q.comp, q.shard.Load()) {
 		q.overran = true
 	}
-	if q.srq != nil && c.Op == rdmap.WRRecv { // a place in the worker's own queue is free
+	if q.srq != nil && c.Op == rdmap.WRRecv { // the worker's own SRQ has room again
 		q.srq.starved.ring()
 	}
 }

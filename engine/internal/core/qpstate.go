@@ -11,9 +11,9 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// life is the progress of a queue pair's connection as its consumer sees it. Only the worker changes it, and only
-// forward, except in detach. Below it, rdmap.State says what the protocol allows while the connection is established,
-// and the state of iwarp.Conn says what the bytes on the wire are.
+// life is the progress of a queue pair's connection as its consumer sees it. Only the worker changes it, or GiveUp
+// without a worker. It changes only forward, except in detach. Below it, rdmap.State says what the protocol allows
+// while the connection is established, and the state of iwarp.Conn says what the bytes on the wire are.
 //
 //	idle --attach--> attached --markEstablished--> established
 //	  '----detach-------'                            markDisconnected
@@ -34,7 +34,8 @@ const (
 // hasReached reports whether q is in l or a later state.
 func (q *QP) hasReached(l life) bool { return life(q.life.Load()) >= l }
 
-// reach moves q to l and wakes the goroutines that wait for it. It returns false when q was there before.
+// reach moves q to l and wakes the goroutines that wait for l. It returns false when q was in l or a later state
+// before.
 func (q *QP) reach(l life) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +93,8 @@ func (q *QP) bind(s *Shard) error {
 	return nil
 }
 
-// release undoes bind, before anything was posted to q.rdma, so that another attempt or another worker can bind q.
+// release undoes attach, so that another attempt or another worker can attach q. Nothing may have been posted to
+// q.rdma.
 func (q *QP) release() {
 	q.rdma.Destroy()
 	if s := q.shard.Load(); s != nil {
@@ -121,7 +123,7 @@ func (q *QP) call(f func()) error {
 	}
 }
 
-// detach undoes attach.
+// detach makes q idle again, without the iwarp.Conn that attach set.
 func (q *QP) detach() {
 	q.iw = nil
 	q.life.Store(uint32(lifeIdle))
@@ -148,7 +150,7 @@ func (q *QP) GiveUp(err error) {
 	}
 }
 
-// established waits until q is established or has failed.
+// established waits until q was established, which returns nil even if it has ended since, or until q failed.
 func (q *QP) established(ctx context.Context) error {
 	select {
 	case <-q.reached[lifeEstablished]:

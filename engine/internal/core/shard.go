@@ -27,18 +27,18 @@ type Shard struct {
 	// Set before the worker starts.
 	dev     *Device
 	thread  Worker
-	index   int              // among the workers that have connections
+	index   int              // index among the workers that have connections
 	Queue   int              // receive queue of the device; -1 for none
 	TCP     TCP              // the worker's own; nil on the kernel's sockets
 	Serving func() tcp.Tuple // the connection that is or was served last; may be nil
 
-	// The mailbox. hasNew and isEnded are readable without mu.
+	// The mailbox. Any goroutine may read hasNew and isEnded without mu.
 	mu      sync.Mutex
 	mail    []func() // guarded by mu
 	ended   bool     // guarded by mu
 	hasNew  atomic.Bool
 	isEnded atomic.Bool
-	rung    atomic.Pointer[Doorbell] // doorbells that were rung, as a stack
+	rung    atomic.Pointer[Doorbell] // doorbells that were rung and are not yet in ready, as a linked stack
 
 	// Owned by the worker.
 	todo        []func() // functions taken from mail, of which todo[:done] have run
@@ -46,7 +46,7 @@ type Shard struct {
 	table       *ddp.Table
 	pool        *mpa.Pool
 	ready       fair.Queue[*Doorbell] // the doorbells that wait for their turn
-	Common      Share                 // of objects without a user
+	Common      Share                 // of byte streams, and of connections that are not established yet
 	shares      map[any]*Share        // by user
 	Current     panicTarget           // the object being served, which a panic ends; nil: none
 	CheckTables bool                  // after a panic the worker must check its tables
@@ -77,7 +77,7 @@ type doorbellTarget interface {
 // Worker is the thread or goroutine of a shard.
 type Worker interface {
 	Wake()           // ends the worker's sleep, so that it runs posted work
-	Notify(f func()) // runs f soon; f wakes goroutines and does not block. Called on its thread
+	Notify(f func()) // runs f soon, which wakes goroutines and does not block. Only the worker's thread calls Notify
 }
 
 // TCP is a worker's own TCP. Only that worker calls it.
@@ -123,7 +123,8 @@ func (s *Shard) Notify(f func()) {
 	s.thread.Notify(f)
 }
 
-// Call makes the worker run f, and waits until f returns. It fails with ErrClosed, or with ErrDefect if f panicked.
+// Call makes the worker run f, and waits until f returns. It fails with ErrClosed if the worker has ended, and with
+// ErrDefect if f panicked.
 func (s *Shard) Call(f func()) error { return s.CallFor(nil, f) }
 
 // Do is Call for a function that can fail.
@@ -163,7 +164,7 @@ func (s *Shard) RunPosted() bool {
 		}
 		worked = true
 	}
-	if s.rung.Load() != nil { // a swap costs ten times as much, on every turn of a worker that spins
+	if s.rung.Load() != nil { // a load first: a swap in every turn of a worker that spins would cost ten times as much
 		s.queueRung()
 	}
 	if s.ready.Len() == 0 {

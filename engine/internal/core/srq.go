@@ -17,12 +17,12 @@ type SRQ struct {
 	cfg     verbs.SRQConfig // with the defaults filled in
 	pd      *PD
 	slots   []rdmap.RecvWR
-	free    *fifo[int32] // slots
+	free    *fifo[int32] // indices of the slots without a receive
 	posted  *fifo[int32]
 	limit   atomic.Int32
-	users   atomic.Int32 // number of queue pairs that use it
+	users   atomic.Int32 // number of queue pairs that use the SRQ
 	closed  atomic.Bool
-	onEmpty func() // see OnEmpty; nil: none
+	onEmpty func() // see OnEmpty; nil: no call
 	starved starvedQPs
 	locals  []*rdmap.SRQ // one per worker, which makes it when a queue pair needs it
 }
@@ -100,8 +100,8 @@ type starvedQPs struct {
 	list map[*QP]struct{}
 }
 
-// addStarved rings the doorbell of q once a receive is posted or, where incomplete messages hold the places of the
-// worker's queue, once one of them has completed. It runs on the worker of q.
+// addStarved makes the next PostRecv, or the next completion of a receive, ring the doorbell of q. If a receive is
+// posted already and fits the worker's queue, it rings at once. It runs on the worker of q.
 func (s *SRQ) addStarved(q *QP) {
 	s.starved.mu.Lock()
 	if s.starved.list == nil {
@@ -132,8 +132,9 @@ func (q *starvedQPs) ring() {
 	clear(q.list)
 }
 
-// OnEmpty sets f, which a worker calls when a message finds no receive and before that ends its connection, and before
-// Limit is called. f may post receives and must not block. OnEmpty must be called before a queue pair uses s.
+// OnEmpty sets f, which a worker calls before a message that finds no posted receive ends its connection or waits. It
+// is also called before Limit. f may post receives and must not block. OnEmpty must be called before a queue pair uses
+// s.
 func (s *SRQ) OnEmpty(f func()) { s.onEmpty = f }
 
 // Len implements verbs.SRQ.
@@ -188,7 +189,7 @@ func (s *SRQ) refill(to *rdmap.SRQ) {
 		got = s.posted.Pop(&i)
 	}
 	if got {
-		to.PostRecv(&s.slots[i]) // it fits, and there is room
+		to.PostRecv(&s.slots[i]) // does not fail: the receive fits, and there is room
 		s.free.Push(&i)
 		s.checkLimit()
 	}

@@ -15,8 +15,8 @@ func (idleWorker) Wake()         {}
 func (idleWorker) Notify(func()) {}
 
 // TestStarvedDoesNotSpin: incomplete messages hold all places of a worker's part of a shared receive queue. A queue
-// pair whose message waits for a receive must not be retried before one of the places is free, even if receives are
-// posted. Otherwise a peer could keep the worker busy.
+// pair whose message begins to wait for a receive must not be retried before one of the places is free, although a
+// receive is posted. Otherwise a peer could keep the worker busy.
 func TestStarvedDoesNotSpin(t *testing.T) {
 	l := NewShard(idleWorker{})
 	local, err := rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: new(ddp.PD), Depth: 1,

@@ -82,8 +82,8 @@ func (s *Shard) liveObjects() (all []any) {
 	return all
 }
 
-// count brings the sums up to date with the counters of some objects that liveObjects returned. Those that ended
-// meanwhile are in the sums already.
+// count brings the sums up to date with the counters of some objects that liveObjects returned. The counters of objects
+// that ended meanwhile are in the sums already.
 func (s *Shard) count(some []any) {
 	for _, o := range some {
 		switch o := o.(type) {

@@ -14,7 +14,7 @@ import (
 
 // watched is the progress of a worker, which the watchdog reads.
 type watched struct {
-	since     atomic.Int64 // start of the current turn on the engine's clock; 0 while the worker sleeps
+	since     atomic.Int64 // time at which the current turn started, on the engine's clock; 0 while the worker sleeps
 	place     atomic.Int32 // current place in the turn
 	goroutine atomic.Int64
 	stalled   atomic.Int64 // value of since for the turn that the watchdog reported; 0: none
@@ -57,8 +57,8 @@ func (w *watched) RecordGoroutine() {
 	}
 }
 
-// DefaultStall is how long one turn of a worker may last. A turn takes microseconds, on an overloaded machine some
-// tenths of a second.
+// DefaultStall is how long one turn of a worker may last before the watchdog reports it. A turn takes microseconds, on
+// an overloaded machine some tenths of a second.
 const DefaultStall = 5 * time.Second
 
 // watchLoop checks that the workers make progress, until the device is closed.
