@@ -36,10 +36,11 @@ type Config struct {
 	// opened again follows a renamed interface. Zero means that Interface names it.
 	Ifindex int
 	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
-	// interface has once the program is attached.
+	// interface has once the program is attached, except those that another program uses.
 	Queues []int
-	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto: generic on a veth with one queue,
-	// or if Transmit is not TransmitXDP; otherwise native if the driver supports it.
+	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto: generic on a veth that has one
+	// queue or if Transmit is not TransmitXDP, and otherwise native if the driver supports it. On a veth that already
+	// has a program it is not generic.
 	XDPMode bpf.Mode
 	// RingMode says whether frames are copied. Zero means ring.ModeAuto.
 	RingMode ring.Mode
@@ -74,9 +75,9 @@ type Config struct {
 	Allow []netip.Prefix
 	// IPsec configures ESP protection. Nil means none. With it all connections between two hosts use one worker.
 	IPsec *IPsecConfig
-	// Privileges, if set, keeps the program and spare sockets, so that the interface can be reopened without
-	// privileges. The devices of an interface and its VLANs need the same Privileges. The caller closes it after the
-	// devices.
+	// Privileges, if set, keeps the program and spare sockets after Close, so that the interface can be reopened
+	// without privileges. The devices of an interface and its VLANs need the same Privileges. The caller closes it
+	// after the devices.
 	Privileges *Privileges
 	// Wrap, if set, decorates the port of each queue, for captures, traces and fault injection.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
@@ -121,17 +122,18 @@ type driver struct {
 	// loopback carries the connections to addresses of this host.
 	loopback *sockets.Driver
 	ipsec    *ipsecState       // nil without Config.IPsec
-	watches  []*netwatch.Watch // all watches of the kernel's configuration
+	watches  []*netwatch.Watch // the device's watches of the kernel's configuration
 	workers  []*worker
 	mac      [6]byte
 	secret   [16]byte // shared by all stacks: a connection may move between them before it is established
 	owners   owners
 	link     linkState
-	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
+	// relays are workers without connections, for queues that the interface got after the trunk was opened. Guarded by
+	// link.mu.
 	relays       []*worker
 	closing      atomic.Bool  // Close was called
-	detached     atomic.Bool  // Detach was called and has removed the claims
-	last         []QueueStats // final counters, set by Close
+	detached     atomic.Bool  // Detach was called while other devices shared the program: the claims are removed
+	last         []QueueStats // final counters of the workers, set by Close
 	lastSteering bpf.Counts   // final counters of the steering program, set by Close
 }
 
@@ -139,8 +141,9 @@ type driver struct {
 // each queue. A VLAN of a network card uses the program, the sockets and the threads of the card; if Privileges is that
 // of another device of the card, they are shared. Frames that no listener or connection claims go to the host's kernel.
 // Open needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in a network namespace other than
-// the process's. It fails with EPERM without them, ENODEV if there is no such interface, EBUSY if another program uses
-// it or a queue, EINVAL for an invalid configuration, and ErrSpent. The text of the error says what to do.
+// the process's. It fails with EPERM without these capabilities, ENODEV if there is no such interface, EBUSY if another
+// program uses the interface or a queue that Config.Queues lists, or all queues, EINVAL for an invalid configuration,
+// and ErrSpent. The text of the error says what to do.
 func Open(cfg Config) (d *Device, err error) {
 	if home := cfg.Privileges.space(); home != nil { // the previous namespace of the interface
 		e := home.Do(func() error { d, err = openHere(cfg); return nil })
@@ -335,7 +338,8 @@ func (x *driver) Describe() verbs.DeviceMode {
 
 func (x *driver) Do(f func() error) error { return x.ns.Do(f) }
 
-// Detach implements core's driver. Other devices of the trunk still receive their frames.
+// Detach implements core's driver. If the trunk has other devices, it only removes the claims of x, so that the others
+// still receive their frames.
 func (x *driver) Detach() error {
 	switch {
 	case x.trunk == nil:

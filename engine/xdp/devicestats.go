@@ -16,7 +16,8 @@ type Stats struct {
 	Watches  []WatchStats // of the watches of the kernel's configuration
 }
 
-// PartialSums returns the number of segments that the workers dropped because they had no TCP checksum.
+// PartialSums returns the number of segments that the workers dropped because their TCP checksum was that of the
+// pseudo-header only.
 func (s *Stats) PartialSums() (n uint64) {
 	for i := range s.Queues {
 		n += s.Queues[i].Stack.DropPartialSum

@@ -53,7 +53,8 @@ func (h workerHops) Forget(dst ip.Addr) {
 	}
 }
 
-// onNextHop sends a resolved next hop to every worker. The resolver calls it on its own goroutine.
+// onNextHop sends an answer of the resolver, a next hop or an error, to every worker that has connections. The resolver
+// calls it on its own goroutine.
 func (x *driver) onNextHop(h neigh.Hop) {
 	if h.Err != nil { // only Info: connections to h.Dst fail with the error too
 		x.base.Log().Info("cannot resolve next hop", "remote", h.Dst, "error", h.Err)

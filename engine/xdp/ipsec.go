@@ -174,7 +174,7 @@ func (i *ipsecState) close() {
 	}
 }
 
-// Acquire, Expire and Account implement ipsec.Kernel. They ignore that an SA is gone.
+// Acquire, Expire and Account implement ipsec.Kernel. They return nil if the SA or policy is gone, and after close.
 
 func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.unlessGone(i.source.Acquire(p)) }
 
@@ -243,7 +243,7 @@ func (i *ipsecState) keepCounters() {
 	}
 }
 
-// forgetKeys closes the Managers, which erases their keys. The workers must have ended.
+// forgetKeys closes the Managers, which discards their keys. The workers must have ended.
 func (i *ipsecState) forgetKeys() {
 	if i == nil {
 		return
@@ -255,8 +255,8 @@ func (i *ipsecState) forgetKeys() {
 	}
 }
 
-// SetIPsecRules replaces IPsecConfig.Rules. Connections whose protection changes are reset; ended is their number. It
-// does nothing on a device without IPsec.
+// SetIPsecRules replaces the rules of IPsecConfig.Rules. Connections whose protection changes are reset; ended is their
+// number. It does nothing on a device without IPsec.
 func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 	i := d.x.ipsec
 	if i == nil {

@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/stack"
 )
 
-// ErrGone is wrapped by the error of a device whose network interface was removed or moved to another network
+// ErrGone is wrapped by the error of a device whose network interface was removed, or moved to another network
 // namespace.
 var ErrGone = errors.New("gone")
 
@@ -31,7 +31,7 @@ type Link struct {
 type LinkCounters struct {
 	Downs     uint64 // times that the link went down or lost its carrier
 	MTUs      uint64 // changes of the MTU
-	Addresses uint64 // changes of the MAC address, and losses of addresses in use
+	Addresses uint64 // changes of the MAC address, plus losses of IP addresses in use
 	Queues    uint64 // changes of the number of receive queues
 }
 
@@ -161,7 +161,7 @@ func (x *driver) setMTU(link int) {
 	}
 }
 
-// mtuRoom returns the maximum length of an IP packet that frames can hold in both directions.
+// mtuRoom returns the maximum length of an IP packet that frames can hold in both directions, but at least Config.MTU.
 func (x *driver) mtuRoom() int {
 	room := x.socket.TxRoom - ethernet
 	if x.socket.Segments == 1 {

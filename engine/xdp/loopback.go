@@ -14,8 +14,8 @@ import (
 )
 
 // A device on AF_XDP uses kernel sockets over lo for connections to addresses of this host, because their frames do not
-// reach its interface. The route tells whether an address is one of this host. Each listener has a kernel socket for
-// local connections, which also reserves its port.
+// reach its interface. The route tells whether an address is one of this host. Each listener, except those of byte
+// streams, has a kernel socket for local connections, which also reserves its port.
 
 // openLoopback starts the driver of local connections, with as many workers as the device has.
 func (x *driver) openLoopback() (err error) {

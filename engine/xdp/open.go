@@ -89,7 +89,7 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 	for _, p := range s.Networks {
 		list = append(list, stack.Prefix{Addr: core.FromNetip(p.Addr()), Bits: p.Bits()})
 	}
-	for _, p := range s.Addrs { // includes the addresses of Networks
+	for _, p := range s.Addrs { // these include the addresses of Networks
 		list = append(list, stack.Prefix{Addr: core.FromNetip(p.Addr()), Bits: p.Bits(),
 			All: !p.IsSingleIP()})
 	}
@@ -201,7 +201,7 @@ func (x *driver) all() []*worker {
 	return x.stacks()
 }
 
-// stacks returns the workers of all queues, including the relays. The caller holds link.mu.
+// stacks returns the workers of all queues, including the relays. The caller must hold link.mu.
 func (x *driver) stacks() []*worker {
 	return append(x.workers[:len(x.workers):len(x.workers)], x.relays...)
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // TestPortsInTimeWait connects repeatedly while the kernel has few free ports, and closes each connection before its
-// peer does. The kernel may assign a port whose connection is still in TIME-WAIT. Then the engine must use another
-// port.
+// peer does. The kernel may assign a port whose previous connection is still in TIME-WAIT in the engine. Then the
+// engine must use another port.
 func TestPortsInTimeWait(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -27,7 +27,7 @@ type Privileges struct {
 
 	joining sync.Mutex // held while a device joins or leaves the trunk
 	trunk   *trunk     // nil: no device is open; guarded by joining
-	users   int        // number of calls of Close that are left: 1, and one for each Share; guarded by mu
+	users   int        // number of calls of Close that are still expected: 1, plus 1 for each Share; guarded by mu
 
 	mu      sync.Mutex
 	closed  bool
@@ -44,7 +44,7 @@ func NewPrivileges(maxReopens int) *Privileges {
 	return &Privileges{maxReopens: maxReopens, users: 1}
 }
 
-// Share returns k for another device of the same network card. Close must be called once more for each Share.
+// Share returns k for another device of the same network card. For each call of Share, Close must be called once more.
 func (k *Privileges) Share() *Privileges {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,7 +116,7 @@ func (k *Privileges) Close() error {
 // spareMembers is the number of programs that are loaded for future members of a bond.
 const spareMembers = 1
 
-// takeTwin returns a program for a member of a bond: an unused one, or a new Twin of of.
+// takeTwin returns a program for a member of a bond: an unused one, or else a new Twin of the program of.
 func (k *Privileges) takeTwin(of *bpf.Steering) (*bpf.Steering, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,9 +144,9 @@ func (k *Privileges) returnTwin(t *bpf.Steering) error {
 	return err
 }
 
-// fillTwins loads spareMembers programs for future members of a bond, unless fill was called. Loading takes a quarter
-// of a second. If it began only when a member is added, the kernel would meanwhile reset connections whose frames
-// arrive at the new member.
+// fillTwins loads spareMembers programs for future members of a bond, unless fill was called before. Loading takes a
+// quarter of a second. If it began only when a member is added, the kernel would meanwhile reset connections whose
+// frames arrive at the new member.
 func (k *Privileges) fillTwins(of *bpf.Steering) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,8 +160,8 @@ func (k *Privileges) fillTwins(of *bpf.Steering) error {
 	return nil
 }
 
-// closeSockets closes sockets on several threads at once: the kernel takes some 15 ms to close an AF_PACKET socket, in
-// which it waits for RCU.
+// closeSockets closes sockets on several threads at once: closing an AF_PACKET socket takes some 15 ms, because the
+// kernel waits for RCU.
 func closeSockets(fds []int) {
 	const threads = 32
 	var group sync.WaitGroup
@@ -257,7 +257,7 @@ func (k *Privileges) fill(sockets, queues int, packets bool) error {
 	return nil
 }
 
-// ErrSpent is wrapped by the error of Open if a Privileges has no socket left and the process may not create one.
+// ErrSpent is wrapped by errors if a Privileges has no spare socket or program left and the process may not create one.
 var ErrSpent = errors.New("no spare sockets left: restart to create new ones")
 
 // takeXDPSocket returns a spare AF_XDP socket, or a new one if there is none.

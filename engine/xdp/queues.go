@@ -61,8 +61,8 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 }
 
 // strayHandler returns the function by which w passes frames to the workers of their connections, or nil if there is
-// only one queue. The answer to a SYN shows on which queue the interface receives a connection. The connection then
-// moves to the worker of that queue.
+// only one queue. The answer to a SYN shows on which queue the interface receives a connection. The connection, which
+// this host opened, then moves to the worker of that queue.
 func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	if len(x.threads) == 1 {
 		return nil

@@ -10,8 +10,9 @@ import (
 )
 
 // relayQueues handles a change of the number of receive queues from had to has, as by ethtool -L. It serves new queues
-// with relays. These are workers without connections: they pass each frame to the worker of its connection, or to the
-// first worker if there is none. So connections survive, at some cost per frame.
+// with relays, and leaves the workers of removed queues idle. Relays are workers without connections: they pass each
+// frame to the worker of its connection, or to the first worker if there is none. So connections survive, at some cost
+// per frame.
 func (t *trunk) relayQueues(had, has int) {
 	t.mu.Lock()
 	for _, x := range t.devices {

@@ -41,7 +41,7 @@ func (w *hopWaiters) remove(dst netip.Addr, c chan neigh.Hop) {
 	}
 }
 
-// post sends h to the calls that wait for it, except those that have not read their previous answer.
+// post sends h to the calls that wait for the next hop to h.Dst, except those that have not read their previous answer.
 func (w *hopWaiters) post(h neigh.Hop) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *hopWaiters) post(h neigh.Hop) {
 	}
 }
 
-// noRoute adds EHOSTUNREACH to a routing error without an errno.
+// noRoute adds EHOSTUNREACH to a routing error that has no errno.
 func noRoute(err error) error {
 	if n := syscall.Errno(0); err == nil || errors.As(err, &n) {
 		return err
@@ -64,7 +64,8 @@ func noRoute(err error) error {
 // resolvePause is the interval between requests for a next hop after the kernel has given up the resolution.
 const resolvePause = time.Second
 
-// Resolve implements core's driver. It requests the next hop again until that is resolved or ctx is done.
+// Resolve implements core's driver. While the next hop does not respond, it requests it again, until ctx is done. It
+// returns any other error at once.
 func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
 	dst = dst.Unmap().WithZone("")
 	if x.isLocal(dst) {

@@ -35,7 +35,7 @@ type socket struct {
 	bytes         *bytestream.Stream
 	w             *worker
 	doorbell      core.Doorbell
-	port          atomic.Pointer[ports.Reservation] // of an active open
+	port          atomic.Pointer[ports.Reservation] // reserved port of an active open; nil otherwise
 	local, remote netip.AddrPort
 }
 
@@ -46,15 +46,16 @@ func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *
 	return &Stream{s}
 }
 
-// Read moves in-order bytes into p. It returns io.EOF after the peer's FIN, EAGAIN if there are no bytes now,
-// net.ErrClosed after Close, and the error of Err once all earlier bytes are read.
+// Read moves in-order bytes into p. After Close it fails with net.ErrClosed. If there are no bytes, it fails with the
+// error of Err if there is one, with io.EOF after the peer's FIN or Shutdown for reading, and otherwise with EAGAIN.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.bytes.Read(p)
 	return n, withNumber(err)
 }
 
 // Write queues as many bytes of p as there is room for, and returns their number. It fails with EAGAIN if there is no
-// room, EPIPE after Shutdown, net.ErrClosed after Close, and with the error of Err.
+// room or the handshake is not done, with EPIPE after Shutdown for writing, with net.ErrClosed after Close, and with
+// the error of Err.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.bytes.Write(p)
 	return n, withNumber(err)
@@ -84,7 +85,8 @@ func withNumber(err error) error {
 // EHOSTUNREACH. It returns nil before that, and after both sides closed.
 func (s *socket) Err() error { return withNumber(s.bytes.Err()) }
 
-// Shutdown sends FIN after the written bytes. If read is true, bytes that still arrive are discarded.
+// Shutdown closes one or both directions. If write is true, FIN follows the written bytes, and Write fails with EPIPE.
+// If read is true, bytes that arrive later are discarded.
 func (s *socket) Shutdown(write, read bool) { s.bytes.Shutdown(write, read) }
 
 // Unsent returns the number of bytes written and not acknowledged (SIOCOUTQ).
@@ -120,7 +122,8 @@ func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
 	})
 }
 
-// Abort resets the connection. Like the following methods, it fails with net.ErrClosed if the device is closed.
+// Abort resets the connection, unless MPA has taken it over. Like the following methods, it fails with net.ErrClosed if
+// the device is closed.
 func (s *socket) Abort() error {
 	return s.onConn(func(c *tcp.Conn, now tick.Time) { c.Abort(now) })
 }

@@ -133,7 +133,7 @@ func (l *StreamListener) Accept() (*Stream, error) {
 	return nil, bytestream.ErrAgain
 }
 
-// Changed returns a channel that receives a value when Accept may return a connection.
+// Changed returns a channel that receives a value when Accept may return a connection. Close closes the channel.
 func (l *StreamListener) Changed() <-chan struct{} { return l.changed }
 
 // Addr returns the address at which l listens.

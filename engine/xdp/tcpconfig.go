@@ -8,9 +8,9 @@ import (
 	"xwarp/tcp"
 )
 
-// TCPConfig configures connections on the engine's own TCP. MTU, windows (Options.Window, StreamConfig.RecvBuffer) and
-// keepalive (Options.Keepalive) are settings of the device. A StretchAck of zero means DefaultStretchAck, and an
-// AckDelay of zero DefaultAckDelay, except for byte streams.
+// TCPConfig configures connections on the engine's own TCP. The MTU is a setting of the device. Under MPA the window
+// (Options.Window) and keepalive (Options.Keepalive) are, too; a StretchAck of zero means DefaultStretchAck, and an
+// AckDelay of zero DefaultAckDelay. The window of a byte stream is StreamConfig.RecvBuffer.
 type TCPConfig struct {
 	tcp.Config
 	// NoMTUProbe disables packetisation-layer path MTU discovery (RFC 4821). A path that drops large packets without an

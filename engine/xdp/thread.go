@@ -35,9 +35,9 @@ type thread struct {
 	notifier  notifier
 	notifying bool // the notifier is running
 
-	mu       sync.Mutex // guards changes of workers, and calls and isAlive
-	calls    []func()   // functions of do that wait for the thread
-	isAlive  bool       // runThread was called and has not ended
+	mu       sync.Mutex // guards calls and isAlive, and changes of workers
+	calls    []func()   // functions that do has passed to the thread
+	isAlive  bool       // start has started the thread, which has not ended
 	hasCalls atomic.Bool
 	between  sync.Mutex // held while functions of do run although the thread does not
 }
@@ -86,7 +86,8 @@ func (t *thread) addWorker(w *worker) {
 	t.Wake()
 }
 
-// removeWorker ends the service of w. It is called between turns of the thread, or if the thread does not run.
+// removeWorker makes the thread no longer serve w. It is called between turns of the thread, or when the thread does
+// not run.
 func (t *thread) removeWorker(w *worker) {
 	t.change(func(all []*worker) []*worker {
 		return slices.DeleteFunc(all, func(v *worker) bool { return v == w })
@@ -196,7 +197,7 @@ func (t *thread) turnLoop(busy time.Duration) (err error) {
 	defer guard.Recover(func(v any) { err = t.onDefect(v) })
 	p := clockSkip{last: core.Now()}
 	idleSince := p.last
-	active := false // turns since p.last, which did not read the clock, had work
+	active := false // a turn since p.last had work, but did not read the clock
 	for !t.stop.Load() {
 		if len(t.notifier.pending) > 0 {
 			t.notifier.flush()
@@ -303,7 +304,7 @@ type lane struct {
 	ring.Port
 	thread *thread
 	vlan   uint16
-	frames []ring.Packet // received, not yet fetched
+	frames []ring.Packet // received from the socket and not yet returned by Recv
 }
 
 // Recv implements ring.Port. The only worker of a thread receives from the socket directly, because the steering
@@ -320,7 +321,7 @@ func (l *lane) Recv(batch []ring.Packet) int {
 	return n
 }
 
-// Close implements ring.Port. The socket stays open for the other workers.
+// Close implements ring.Port. It releases the frames of the lane. The socket stays open: thread.close closes it.
 func (l *lane) Close() error {
 	for i := range l.frames {
 		l.Port.Release(&l.frames[i])
@@ -384,8 +385,8 @@ func (t *thread) hasPosted() bool {
 // turn.
 type clockSkip struct {
 	last    tick.Time // the last reading
-	skipped int       // number of turns since then
-	most    int       // maximum of skipped
+	skipped int       // number of calls of skip since the last reading
+	most    int       // number of consecutive turns that may skip the reading
 }
 
 const (

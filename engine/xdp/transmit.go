@@ -23,8 +23,8 @@ const (
 	// other segments through AF_XDP: see package ring/gso. A veth whose peer has no native program delivers a block
 	// whole. Elsewhere the kernel or the NIC cuts it into the segments, at borders of FPDUs.
 	TransmitGSO Transmit = "packet-gso"
-	// TransmitAuto is TransmitGSO on veth, and on any interface whose program runs in generic mode. Otherwise it is
-	// TransmitXDP.
+	// TransmitAuto means TransmitGSO on a veth, and on any interface whose program runs in generic mode. Otherwise it
+	// is TransmitXDP.
 	TransmitAuto Transmit = "auto"
 )
 
@@ -44,7 +44,7 @@ func autoTransmit(veth, generic bool) Transmit {
 
 func isVeth(nic netlink.Link) bool { return nic.Type() == "veth" }
 
-// checkTransmit fails if c.Transmit is unknown. It replaces an empty value by the default.
+// checkTransmit fails if c.Transmit is unknown. It replaces an empty value by TransmitXDP.
 func (c *Config) checkTransmit() error {
 	switch c.Transmit {
 	case TransmitXDP, TransmitGSO, TransmitAuto:

@@ -29,15 +29,15 @@ type trunk struct {
 	name     string // of the interface, when it was opened
 	ns       *netspace.Space
 	steer    *bpf.Steering
-	bond     *bondPart      // nil: the interface is not a bond, and has the program and the sockets itself
+	bond     *bondPart      // nil: the interface itself has the program and the sockets
 	att      bpf.Attachment // of the program; for a bond the properties that hold on all members
 	auto     bool           // Config.Transmit was TransmitAuto
 	veth     bool           // the interface is a veth
 	socket   ring.Info      // of the first queue
 	polling  busyPolling
 	restorer napi.Restorer
-	asked    Config         // of the device that opened it, without the changes in cfg
-	found    int            // number of receive queues when the trunk was opened; 0: they are configured
+	asked    Config         // of the device that opened it, as its user configured it
+	found    int            // number of receive queues when the trunk was opened; 0: Config.Queues lists the queues
 	ended    chan struct{}  // closed when the trunk is closed
 	watching sync.WaitGroup // the goroutines of watch and memberLoop
 
@@ -274,7 +274,8 @@ func (t *trunk) close() error {
 const watchInterval = time.Second
 
 // watch looks for changes that the kernel does not announce, until the trunk is closed: changes of the number of
-// receive queues, and other processes that detach the program.
+// receive queues, unless Config.Queues lists them or the interface is a bond, and other processes that detach the
+// program.
 func (t *trunk) watch() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -312,7 +313,7 @@ func (t *trunk) reattach(last string) string {
 		t.log.Warn("attached the XDP program again: another process had detached it")
 	}
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-		return "" // the devices end
+		return "" // the interface is gone, and the devices end
 	}
 	text := verbs.ErrorText(err)
 	if text != "" && text != last {

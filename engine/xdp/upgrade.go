@@ -12,16 +12,16 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrBusy is returned by Upgrade and AwaitRequest if bytes after a gap have arrived. The caller may try again once the
-// gap is filled.
+// ErrBusy is returned by Upgrade and AwaitRequest if bytes after a gap have arrived. The stream is unchanged: the
+// caller may try again once the gap is filled, Upgrade with another queue pair.
 var ErrBusy = fmt.Errorf(
 	"%w: data arrived out of order; retry when the gap is filled", syscall.EBUSY)
 
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure 9). Bytes
 // written earlier are sent first. Bytes that the peer sends from now on belong to MPA. Upgrade returns when the queue
-// pair v is connected. The stream is unusable afterwards, also after an error. private is the private data of the MPA
-// Request. mpa is the configuration of MPA; nil means that of the device. Upgrade fails with the errors of Dial and
-// ErrBusy.
+// pair v is connected. The stream is unusable afterwards, also after an error other than ErrBusy. private is the
+// private data of the MPA Request. mpa is the configuration of MPA; nil means that of the device. Upgrade fails with
+// the errors of Dial and ErrBusy.
 func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, private []byte,
 	mpa *verbs.MPAConfig) error {
 	return d.x.base.Initiate(ctx, s.remote, v, private, mpa, d.x.upgrade(s))

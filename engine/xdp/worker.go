@@ -19,7 +19,7 @@ type worker struct {
 	lane    *lane
 	port    ring.Port // of the stack: lane, or Config.Wrap's decorator of it
 	stk     *stack.Stack
-	stop    atomic.Bool // the device is being closed
+	stop    atomic.Bool // the device is being closed: no connection may start
 	lostErr error       // the error of a device whose interface is gone; set together with CheckTables
 
 	consumer func() bool // Config.Consumer, nil for none
@@ -32,7 +32,7 @@ func newWorker(t *thread, vlan uint16) *worker {
 	return w
 }
 
-// runPosted calls the consumer and runs posted work. It reports whether either did anything.
+// runPosted calls the consumer, if there is one, and runs posted work. It reports whether either did anything.
 func (w *worker) runPosted() bool {
 	worked := w.consumer != nil && w.callConsumer()
 	return w.RunPosted() || worked
@@ -63,7 +63,7 @@ func (w *worker) fail(err error) {
 	for _, e := range all {
 		w.stk.Abandon(e, err, now)
 	}
-	core.Attempt(func() { w.stk.Transmit(now) }) // the resets
+	core.Attempt(func() { w.stk.Transmit(now) }) // send the resets of Abandon
 	w.GoIdle()
 }
 
