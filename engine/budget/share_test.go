@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// TestShare: however much the first users take, many newcomers find room, and no user gets everything.
+// TestShare: if each user takes its whole share, many newcomers still find room, and no user after the first gets more
+// than half of the whole.
 func TestShare(t *testing.T) {
 	for _, most := range []int64{1, 2, 3, 10, 256, 512, MaxMappings, 1 << 40} {
 		var taken int64
@@ -40,7 +41,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestHostBounds: the process has few descriptors, and its memory is limited by a cgroup.
+// TestHostBounds checks which descriptors are kept for programs and for the operator under some limits of a process,
+// and that the lowest memory limit of its control group and the groups above applies.
 func TestHostBounds(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
