@@ -28,10 +28,10 @@ func (s *Send) SetEMSS(n int) { s.emss = max(n, 1) }
 // SetNagle turns Nagle's algorithm (RFC 9293, 3.7.4) on or off. It is off by default.
 func (s *Send) SetNagle(on bool) { s.nagle = on }
 
-// Close ends writing, so that the remaining bytes are sent at once.
+// Close ends writing. From then on Nagle's algorithm does not hold back the remaining bytes.
 func (s *Send) Close() { s.closed = true }
 
-// Free returns how many bytes Write accepts now.
+// Free returns how many bytes Write accepts now, unless s is closed.
 func (s *Send) Free() int { return s.max - s.end.Diff(s.una) }
 
 // Waiting returns the number of bytes not yet passed to TCP. Unacked returns the number of all bytes in s, which the
@@ -53,7 +53,8 @@ func (s *Send) Write(p []byte) int {
 }
 
 // Next implements tcp.Source. It holds back a piece smaller than a segment in two cases: with Nagle's algorithm, while
-// bytes are in flight; and while room is less than a segment and less than the bytes that wait.
+// bytes are in flight and Close was not called; and while room is less than a segment and less than the bytes that
+// wait.
 func (s *Send) Next(room int) (n int, more bool) {
 	w := s.Waiting()
 	n = min(w, room)
