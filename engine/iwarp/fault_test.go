@@ -104,7 +104,8 @@ func (f *faulty) fill(most int) (blocks [][]byte) {
 
 // TestFaultInFill makes memory inaccessible in the middle of Read Responses that share segments. The peer must get the
 // segments written before, then a Terminate in place of the unreadable bytes, and nothing else. Zeros in place of these
-// bytes would be silent corruption. In one block with unreadable bytes, none of the other segments is sent either.
+// bytes would be silent corruption. If all segments are written as one block, none of them is sent, and the peer gets
+// the Terminate only.
 func TestFaultInFill(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		i, f, sink := newFaulty(t)

@@ -10,8 +10,9 @@ import (
 	"xwarp/tcp"
 )
 
-// TestRetry: only a peer that closes after it got the Request has refused it (RFC 6581, 10). A failed handshake, a
-// broken path and a silent peer do not count as a refusal.
+// TestRetry: a peer counts as refusing the Request only if it closes after it has acknowledged the Request (RFC 6581,
+// 10). With the engine's own TCP a reset counts as soon as the Request was sent. A failed handshake, a broken path and
+// a silent peer do not count.
 //
 //req:rfc6581-10-4
 func TestRetry(t *testing.T) {

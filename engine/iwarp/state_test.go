@@ -52,8 +52,8 @@ func in(t *testing.T, s state) (d *side) {
 // postSend posts an empty Send. In a state that does not permit it, this has no effect.
 func postSend(d *side) { d.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRSend}) }
 
-// TestStates applies every event to a connection in each state. testdata/states.txt has the resulting state, transport
-// calls and Handler calls.
+// TestStates makes each call that is an event for a connection, in each state. testdata/states.txt has the resulting
+// state, transport calls and Handler calls.
 func TestStates(t *testing.T) {
 	wrong := append([]byte{0, 14}, make([]byte, 18)...) // not a start-up frame, and an FPDU with a bad CRC
 	var out strings.Builder
