@@ -242,7 +242,7 @@ func (internet) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (internet) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
 // TestKernelStopsReading: data that arrives before the consumer has responded stays in the kernel, whose window stops
-// the peer.
+// the peer, except for at most one small read.
 func TestKernelStopsReading(t *testing.T) {
 	var i startup.Initiator
 	if err := i.Init(startup.Config{}); err != nil {

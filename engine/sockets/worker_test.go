@@ -31,8 +31,8 @@ func TestLeastLoadedWorker(t *testing.T) {
 	}
 }
 
-// TestStepsOfOwners: in the kernel transport, a user with 30 connections that always have work gets as many turns as a
-// user with one.
+// TestStepsOfOwners: on sockets, the connection of one user is stepped in a turn in which 30 connections of another
+// user have work, too. The turn is limited, and later turns step the others.
 func TestStepsOfOwners(t *testing.T) {
 	w := &worker{shard: core.NewShard(sleeping{})}
 	var hostile, honest core.Share
