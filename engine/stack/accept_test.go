@@ -17,8 +17,9 @@ type fullTable struct{}
 func (fullTable) AddFlow(*tcp.Tuple) error { return errDenied }
 func (fullTable) RemoveFlow(*tcp.Tuple)    {}
 
-// TestRefused: everything fails that can fail at the end of a handshake. The peer must be reset, at once and once, no
-// connection may stay half-open, no upper layer may be created that is never notified, and the reason must be reported.
+// TestRefused: at the end of each handshake, the upper layer refuses the connection, or the steering has no room for
+// it. The peer must be reset at once, with one RST. No connection may stay, half-open or not, no upper layer may be
+// created, and the reason must be reported.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string

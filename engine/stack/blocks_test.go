@@ -65,8 +65,8 @@ func (c *cutter) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
 
 func (c *cutter) Close() error { return nil }
 
-// TestBlocks: the same frames leave in the same order with and without blocks. The window is less than
-// MaxFramesPerVisit segments, because a visit ends with a whole block.
+// TestBlocks: the same frames leave in the same order with and without blocks. The window is smaller than
+// MaxFramesPerVisit segments, because a visit that ends with a block may send more frames than one without blocks.
 func TestBlocks(t *testing.T) {
 	cut := 0
 	inRuns = 0

@@ -83,7 +83,8 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// TestSilentPeer: one address may have only its share of the unconfirmed connections; others are reset.
+// TestSilentPeer: one address may have only its share of the unconfirmed connections; its further connections are
+// reset.
 func TestSilentPeer(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{})
@@ -135,7 +136,8 @@ func TestListenerShare(t *testing.T) {
 	}
 }
 
-// TestDeadPeer: a peer that disappears silently is detected by default, unless that is turned off.
+// TestDeadPeer: by default keepalive ends the connection of a peer that has disappeared silently. With keepalive off
+// the connection stays.
 func TestDeadPeer(t *testing.T) {
 	for idle, want := range map[tick.Duration]int{0: 0, -1: 1} {
 		h := newHost(t, nil)
@@ -151,7 +153,7 @@ func TestDeadPeer(t *testing.T) {
 	}
 }
 
-// TestTimeWaitIsNoConnection: a connection in TIME-WAIT does not count towards the limit of the peer that closed it.
+// TestTimeWaitIsNoConnection: a connection in TIME-WAIT counts towards the limits of neither its peer nor its listener.
 func TestTimeWaitIsNoConnection(t *testing.T) {
 	p := newPair(t, 0, false, tcp.Config{}, [2]Upper{&endless{idle: true}, &endless{idle: true}})
 	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7,

@@ -12,7 +12,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// flawed is an Upper that panics at the n-th call of one of its methods.
+// flawed is an Upper that panics at the n-th and each later call of one of its methods.
 type flawed struct {
 	endless
 	method string

@@ -50,8 +50,8 @@ func TestIdleHop(t *testing.T) {
 	}
 }
 
-// TestHopsHaveBounds: neither one network nor all of them can fill the table, and the address of a real host finds a
-// place.
+// TestHopsHaveBounds: hops without a connection stay within the maxima for one network and for all. The next hop to a
+// legitimate peer still finds a place.
 func TestHopsHaveBounds(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{Conn: tcp.Config{KeepaliveIdle: -1}, Cookies: tcp.CookiesAlways})
@@ -123,8 +123,8 @@ func TestAnswersGoToTheHop(t *testing.T) {
 	}
 }
 
-// TestManySYNsBeforeTheHop: a peer that opens many connections at once gets each SYN-ACK exactly once when its address
-// is resolved.
+// TestManySYNsBeforeTheHop: when the address of a peer that opens many connections at once is resolved, it gets
+// MaxHeldOfHop SYN-ACKs, each once. The others follow some seconds later.
 func TestManySYNsBeforeTheHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})

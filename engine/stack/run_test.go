@@ -62,11 +62,11 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return wire.Sum(dst, 0), u.summed
 }
 
-// inRuns counts the segments that NextRun returned.
+// inRuns counts the segments that NextRun returned to all scribes of trace.
 var inRuns int
 
-// trace returns all frames between two stacks that write data while frames are lost. change alters each stack before.
-// space is the size of each window in bytes.
+// trace returns all frames between two stacks that write data while frames are lost. change alters each stack before
+// they write. space is the size of each window in bytes.
 func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames [][]byte) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true,

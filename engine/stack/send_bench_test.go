@@ -14,7 +14,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// endless is an Upper that always has data, without generating it.
+// endless is an Upper that always has zeros to send, unless idle is set. If none is set, Fill does not write them.
 type endless struct {
 	idle, none bool
 	single     int // bytes of the only record; idle afterwards
@@ -51,7 +51,7 @@ func (u *endless) Event(tcp.Events, tick.Time)                              {}
 func (u *endless) Expire(tick.Time)                                         {}
 func (u *endless) Deadline() tick.Time                                      { return tick.Never }
 
-// nothingPort accepts frames and drops them. It always receives the same frame.
+// nothingPort accepts frames and drops them. All frames that it receives are ack.
 type nothingPort struct {
 	ring.Port
 	ack  ring.Packet
@@ -80,7 +80,7 @@ func (p *nothingPort) Reap() int                                  { return 0 }
 func (p *nothingPort) Wait(_ time.Duration, _ int) (r ring.Ready) { return r }
 
 // BenchmarkSend measures the sender's cost of one full segment without its payload: TCP, headers, and its share of
-// acknowledgements, each of which covers eight segments.
+// acknowledgements, each of which covers up to eight segments.
 func BenchmarkSend(b *testing.B) {
 	b.Run("visit=1", func(b *testing.B) { benchmarkSend(b, 1, 64) }) // a message of 64 bytes
 	b.Run("visit=8", func(b *testing.B) { benchmarkSend(b, 1, 0) })

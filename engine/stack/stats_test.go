@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestIgnoredIsCounted: every silent drop of the stack is counted, including those of closed listeners.
+// TestIgnoredIsCounted: segments that get no answer, SYNs answered with cookies, ICMP errors and invalid fragments are
+// counted, and the counts stay when the listener is closed.
 func TestIgnoredIsCounted(t *testing.T) {
 	own, peer := v4(192, 0, 2, 1), v4(198, 51, 100, 9)
 	tu := tcp.Tuple{Local: peer, Remote: own, LocalPort: 4000, RemotePort: 7}

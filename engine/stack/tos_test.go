@@ -161,8 +161,8 @@ func segmentFrame(vlan uint16, s tcp.Tuple, flags wire.Flags) []byte {
 	return b[:f.finish(b, at, &o, 0)]
 }
 
-// TestDSCPOfESP: the outer header of ESP has the DSCP of the packet (RFC 4301, 5.1.2.1) unless the SA hides it, and its
-// ECN field (RFC 6040, 4.1).
+// TestDSCPOfESP: the outer header of ESP has the DSCP of the packet (RFC 4301, 5.1.2.1) unless the SA of a tunnel hides
+// it.
 func TestDSCPOfESP(t *testing.T) {
 	for _, c := range shapes {
 		for _, hide := range []bool{false, true} {
