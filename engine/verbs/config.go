@@ -171,8 +171,8 @@ type MPAConfig struct {
 	// SMBD negotiates IRD and ORD with revision 1 as in [MS-SMBD]. False means no negotiation with revision 1.
 	SMBD bool
 	// AnyCRCError closes the connection at the first CRC error, as RFC 5044 requires. False makes TCP retransmit the
-	// segment, which is impossible for acknowledged data: the head of an FPDU that straddles segments, and all data
-	// received over sockets.
+	// segment. This is impossible for acknowledged data, so the connection closes even then: for the head of an FPDU
+	// that straddles segments, and for all data received over sockets.
 	AnyCRCError bool
 	// SingleAttempt keeps Dial from retrying without the options that the peer refused.
 	SingleAttempt bool

@@ -176,7 +176,8 @@ func (e *Endpoint) Cause() error {
 	return e.QP.Err()
 }
 
-// Disconnect closes the connection gracefully, waits until it has ended, and returns why: nil after a graceful close.
+// Disconnect closes the connection as QP.Disconnect does, waits until it has ended, and returns why: nil after a
+// graceful close. When ctx is done first, it returns the context's cause.
 func (e *Endpoint) Disconnect(ctx context.Context) error {
 	if err := e.QP.Disconnect(); err != nil {
 		return err
@@ -189,7 +190,7 @@ func (e *Endpoint) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Close resets a connection that is still open and frees everything: the queue pair first, because work requests use
+// Close ends the connection as QP.Close does and frees everything: the queue pair first, because work requests use
 // memory, then regions, completion queues and the domain. Memory whose region cannot be closed is kept, because a peer
 // might still access it. On a closed device Close only calls the release functions of Register. It may be called again.
 func (e *Endpoint) Close() error {

@@ -29,7 +29,8 @@ func TestEndpointTellsTheCause(t *testing.T) {
 	}
 }
 
-// Deregister leaves the memory to the caller. Close releases everything still registered, once.
+// TestEndpointReleasesMemoryOnce: Deregister leaves the memory to the caller. Close releases everything that is still
+// registered, once.
 func TestEndpointReleasesMemoryOnce(t *testing.T) {
 	e, err := verbs.NewEndpoint(device(t), verbs.EndpointConfig{SharedCQ: true})
 	if err != nil {
