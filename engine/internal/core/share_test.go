@@ -174,8 +174,8 @@ func TestSlowMailIsBounded(t *testing.T) {
 	}
 }
 
-// TestOwnersHaveTurns: a user with 30 queue pairs that post continuously gets as many turns as a user with one. The 30
-// share them equally.
+// TestOwnersHaveTurns: the request of a user with one queue pair is served in the next turn, although 30 queue pairs of
+// another user post continuously. The 30 get about equally many turns.
 func TestOwnersHaveTurns(t *testing.T) {
 	d := twoLoops()
 	var hostile []*greedy
