@@ -163,8 +163,8 @@ func (l *lines) contains(s string) bool {
 	return strings.Contains(l.b.String(), s)
 }
 
-// TestStall: the sink of a completion blocks a worker. The watchdog must log the worker, the connection and the
-// function that blocks, and log when the worker continues.
+// TestStall: the sink of a completion blocks a worker. The watchdog must log the stack of the worker, with the function
+// that blocks, and log when the worker continues. With AF_XDP, Stalled must name the connection.
 func TestStall(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {

@@ -63,7 +63,7 @@ func linkLocal(t *testing.T, h *topo.Host, name string) (a netip.Addr) {
 }
 
 // TestOwnAddresses connects two ends on one host, on one device and on two, at each kind of local address. Listeners
-// are on that address or on any address. The devices may not send a frame.
+// are on that address or on any address. The devices must not send any frame.
 func TestOwnAddresses(t *testing.T) {
 	first, other, tn := ownHost(t, nil)
 	for _, tc := range []struct {

@@ -102,8 +102,8 @@ func TestNoFallback(t *testing.T) {
 	}
 }
 
-// TestRejectIsFinal: if a listener's consumer rejects a connection, Dial does not try again, with and without markers:
-// the consumer is called once. The log must not report the rejection as a failure.
+// TestRejectIsFinal: if a listener's consumer rejects a connection, Dial does not try again, whether the listener wants
+// markers or not: the consumer is called once. The log must not report the rejection as a failure.
 func TestRejectIsFinal(t *testing.T) {
 	for name, noMarkers := range map[string]bool{"markers": false, "no markers": true} {
 		t.Run(name, func(t *testing.T) {
