@@ -119,7 +119,7 @@ type Bounds struct {
 // Shortage is a kind of which tenants get less than their limits.
 type Shortage struct {
 	Kind Kind
-	Each int64 // amount for each tenant
+	Each int64 // amount that each tenant gets
 }
 
 // SetBounds divides the host's resources between users and tenants. All tenants get the same guarantee, and users share
