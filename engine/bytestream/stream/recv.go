@@ -10,7 +10,7 @@ import "xwarp/tcp/seq"
 type Recv struct {
 	ring
 	base, ready seq.Num
-	high        seq.Num // beyond the last byte put
+	high        seq.Num // sequence number after the last byte that Put stored
 }
 
 // Init empties r. Its first byte has number start. It starts with size bytes of memory and holds at most limit.
