@@ -1,8 +1,8 @@
 package esp
 
 // Limits bound the use of an SA. A field that is 0, or all ones (the kernel's value for no limit), selects the default.
-// A soft default is at most nine tenths of the hard limit. Bytes are payload bytes. The kernel and the IKE daemon
-// handle time limits.
+// A soft default is at most nine tenths of the hard limit, if there is one. Bytes are payload bytes. The kernel and the
+// IKE daemon handle time limits.
 type Limits struct {
 	SoftBytes, HardBytes     uint64 // defaults: 2^38 or less, and 2^40
 	SoftPackets, HardPackets uint64 // defaults: no limit, or 2^32-1 without ESN
