@@ -6,9 +6,9 @@ const (
 	// DefaultWindow is the maximum number of bytes in flight per connection: enough for 10 Gbit/s at 3 ms. Only data
 	// that cannot be placed on arrival takes memory.
 	DefaultWindow = 4 << 20
-	// MinWindow is the smallest window to announce, even if other connections use all of the worker's memory for
-	// out-of-order bytes. Aligned FPDUs that arrive in order need none of it, and data that cannot be held counts as
-	// never received.
+	// MinWindow is the smallest window to announce, unless Config.Window is smaller. It is announced even if other
+	// connections use all of the worker's memory for out-of-order bytes. Aligned FPDUs that arrive in order need none
+	// of it, and data that cannot be held counts as never received.
 	MinWindow = 64 << 10
 	// DefaultStartupTimeout ends a connection whose peer stays silent after connecting (RFC 5044, 7.1.2).
 	DefaultStartupTimeout = 10 * tick.Second
@@ -27,6 +27,6 @@ const (
 	// it. If no message is posted in that time, later Reports do not wait. A program on a busy CPU posts its answer
 	// sooner.
 	reportDelay = 200 * tick.Microsecond
-	// DefaultCloseTimeout ends a connection whose peer never acknowledges a Terminate or a FIN.
+	// DefaultCloseTimeout ends a connection whose peer does not answer a Terminate or a FIN.
 	DefaultCloseTimeout = 5 * tick.Second
 )
