@@ -75,9 +75,9 @@ type Manager struct {
 	policies []*xfrm.Policy
 	sas      map[*xfrm.SA]*held // each SA ever gets one esp.Out only, because another would count from 1 again
 	refused  map[*xfrm.SA]bool  // SAs whose refusal was logged
-	due      tick.Time          // next accounting
-	next     tick.Time          // earliest of due and the retries of flows; 0: unknown
-	state    *xfrm.State        // as of the last Update
+	due      tick.Time          // time of the next accounting
+	next     tick.Time          // earliest of due and the retries of flows; 0: unknown, so Expire is due
+	state    *xfrm.State        // argument of the last Update
 	total    Stats              // without the counters of present SAs
 }
 

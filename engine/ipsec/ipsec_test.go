@@ -138,7 +138,8 @@ func newNetwork(t *testing.T, rules []Rule) *network {
 	return n
 }
 
-// rekey installs a new pair of SAs, and deletes all but the latest old ones.
+// rekey installs a new pair of SAs. Of the old SAs it keeps the latest outbound one and the latest two inbound ones of
+// each host.
 func (n *network) rekey() {
 	for i, h := range n.h {
 		n.spi++
