@@ -110,7 +110,7 @@ func (j jsonWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fprintf is fmt.Fprintf with Line applied to each string and error among args.
+// Fprintf is fmt.Fprintf with Line applied to each error and each value of a string type among args.
 func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	safe := make([]any, len(args))
 	for i, a := range args {
