@@ -49,7 +49,7 @@ type conn struct {
 	broken   error     // error of the read that ended reading; nil after FIN
 	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, even if data is unwritten
 
-	snd      seq.Num // of the first byte of out
+	snd      seq.Num // sequence number of the first byte of out
 	out      mpa.Vector
 	writable bool
 	cut      bool // Reclaim cut an FPDU: nothing may follow

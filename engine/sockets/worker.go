@@ -28,7 +28,7 @@ type worker struct {
 	ended chan struct{}
 	slots []*conn // indexed by the slot of the poller's events; nil: free
 	turns fair.Queue[core.Carrier]
-	free  []int        // slots
+	free  []int        // indices of free slots
 	conns atomic.Int32 // number of slots that are not free
 
 	notifications []func() // functions to run at the end of the turn
