@@ -19,7 +19,7 @@ type block struct {
 	least       int          // minimum number of segments for a block
 	size        int          // payload bytes of each segment but the last
 	last        int          // payload bytes of the last segment; if shorter than size, no more segments may join
-	flags       wire.Flags   // of the last segment
+	flags       wire.Flags   // flags of the last segment
 }
 
 // start makes o the first segment of b.

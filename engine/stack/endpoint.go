@@ -92,18 +92,18 @@ type Endpoint struct {
 	flow   *Flow // nil if not protected
 
 	// Turns at transmitting.
-	class *Class // in which it waits
+	class *Class // class in which it waits for its turn
 	dirty bool   // it is in Stack.dirty
 	visit visit
 
 	// The next hop, see hop.go.
 	hop          *hop
-	hopIdx       int     // in hop.users
+	hopIdx       int     // its index in hop.users
 	unaAtLastRTO seq.Num // SndUna at the last retransmission timeout; see revalidateHop
 
 	// Of connections that a listener accepted.
 	from  *Listener
-	young *list.Element  // in from.young
+	young *list.Element  // its element of from.young
 	peer  *budget.Charge // nil for connections opened by this host
 
 	// Owned by Stack.timers.

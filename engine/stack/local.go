@@ -21,7 +21,7 @@ type Prefix struct {
 type local struct {
 	known      bool // SetLocal was called
 	addrs      map[ip.Addr]bool
-	broadcasts map[ip.Addr]bool // of the networks of addrs
+	broadcasts map[ip.Addr]bool // directed broadcast addresses of the networks of addrs
 	whole      []netip.Prefix
 }
 

@@ -73,7 +73,7 @@ type Stack struct {
 	conns      map[tcp.Tuple]*Endpoint
 	last       *Endpoint   // connection of the last segment: segments come in runs
 	begun      uint64      // number of connections so far
-	forgetting []*Endpoint // ended, to be forgotten after the callbacks
+	forgetting []*Endpoint // connections that have ended, to be forgotten after the callbacks
 	timers     timers
 	listeners  map[listenKey]*Listener
 	listening  []*Listener
@@ -87,7 +87,7 @@ type Stack struct {
 
 	// IPsec.
 	inbound  map[saKey]inbound
-	outbound map[saKey]*Flow // the flows by their sending SA
+	outbound map[saKey]*Flow // the flows that send, by the SA that they send with
 	via      *Flow           // flow whose SA decrypted the segment being processed; nil: it was not protected
 
 	// Receiving: the batch, and the frame and segment being processed.
