@@ -44,8 +44,8 @@ type Device interface {
 	// EACCES if the caller may not use the port.
 	Listen(addr netip.AddrPort, cfg ListenConfig) (Listener, error)
 
-	// Close resets every connection and frees all objects. Blocked calls and all later ones fail with net.ErrClosed.
-	// Close may be called again.
+	// Close resets every connection and frees all objects. Blocked calls, and later ones that need a worker of the
+	// device, fail with net.ErrClosed. Close may be called again.
 	Close() error
 }
 
@@ -178,8 +178,8 @@ type QP interface {
 type Listener interface {
 	// Addr returns the listening address.
 	Addr() netip.AddrPort
-	// Accept returns the next connection request. It fails with ErrListenerClosed after Close, and with the context's
-	// error.
+	// Accept returns the next connection request. It fails with ErrListenerClosed after Close, with the context's
+	// error, and with the error of a device that has failed.
 	Accept(ctx context.Context) (*ConnRequest, error)
 	// Close stops listening. Established connections stay; pending requests are rejected.
 	Close() error

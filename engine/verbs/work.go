@@ -10,8 +10,8 @@ import (
 
 // Types of the data path.
 type (
-	STag    = ddp.STag      // identifies a region
-	TO      = ddp.TO        // tagged offset in a region
+	STag    = ddp.STag      // identifies a region or a memory window
+	TO      = ddp.TO        // tagged offset in a region or a memory window
 	Access  = ddp.Access    // rights of a region
 	SendWR  = rdmap.SendWR  // send work request
 	RecvWR  = rdmap.RecvWR  // receive work request
@@ -63,22 +63,22 @@ const (
 // Statuses of completions, named after IBV_WC.
 const (
 	Success      = rdmap.Success
-	LocLenErr    = rdmap.LocLenErr    // message and buffer differ in length
+	LocLenErr    = rdmap.LocLenErr    // the message does not fit its receive, or is too long to send
 	LocQPOpErr   = rdmap.LocQPOpErr   // work request not possible in this state
 	LocProtErr   = rdmap.LocProtErr   // local memory missing, too short, or without the right
 	WRFlushErr   = rdmap.WRFlushErr   // the queue pair failed or closed first
-	RemInvReqErr = rdmap.RemInvReqErr // the peer rejected the message
+	RemInvReqErr = rdmap.RemInvReqErr // the peer rejected the message; of a receive: the message was invalid
 	RemAccessErr = rdmap.RemAccessErr // the peer denied access to its memory
 	RemOpErr     = rdmap.RemOpErr     // the peer could not perform the operation
 	BadRespErr   = rdmap.BadRespErr   // response without a matching request
-	FatalErr     = rdmap.FatalErr     // the connection is unusable
+	FatalErr     = rdmap.FatalErr     // the connection was lost
 	MWBindErr    = rdmap.MWBindErr    // memory to bind missing, too short, or without the right
 )
 
 // Flags of receive completions.
 const (
 	Solicited      = rdmap.Solicited      // the sender asked for an event
-	WithImm        = rdmap.WithImm        // Imm is valid; the buffer is untouched
+	WithImm        = rdmap.WithImm        // Imm is valid; if immediate data came alone, the buffer is untouched
 	WithInvalidate = rdmap.WithInvalidate // Invalidated is valid
 	WasMarked      = rdmap.WasMarked      // the work request had Marked
 )
