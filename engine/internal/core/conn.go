@@ -47,7 +47,7 @@ type Conn struct {
 // Carrier transports the bytes of one connection: an xdp.conn or a sockets.conn.
 type Carrier interface {
 	panicTarget
-	Transport() string       // verbs.Transport.Name
+	Transport() string       // the value of verbs.ConnInfo.Transport
 	TCPInfo() *verbs.TCPInfo // nil for a socket
 	// OnEstablished is called when MPA's start-up is done. The peer is then charged for an established connection. From
 	// then on the connection takes its turns in s, the share of its owner.

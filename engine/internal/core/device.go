@@ -171,7 +171,8 @@ func (d *Device) Do(f func() error) error { return d.drv.Do(f) }
 func (d *Device) Detach() error { return d.drv.Detach() }
 
 // Close resets every connection and releases the ports. If no other device shares them, it also detaches the XDP
-// program and releases the queues. Calls that wait, and later calls, fail with net.ErrClosed.
+// program and releases the queues. Calls that wait, and later calls that need a worker, fail with net.ErrClosed. Totals
+// then returns the final totals.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

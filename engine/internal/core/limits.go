@@ -23,7 +23,7 @@ type requestLimits struct {
 }
 
 var (
-	loneLimits = requestLimits{turn: 1024, visit: 256} // some 0.2 ms
+	loneLimits = requestLimits{turn: 1024, visit: 256} // a turn takes some 0.2 ms
 	// sharedLimits are for workers with queue pairs of several users: each message of one user waits for one turn of
 	// the others, some 15 µs.
 	sharedLimits = requestLimits{turn: 64, visit: 32}

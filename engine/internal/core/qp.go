@@ -60,7 +60,7 @@ type QP struct {
 	err     error
 	downAt  time.Time // time at which the connection left full operation
 	params  *startup.Params
-	charge  *budget.Charge // of a dialled connection
+	charge  *budget.Charge // charge of a connection that this end dialled; otherwise nil
 }
 
 var nextStream atomic.Uint64
