@@ -9,7 +9,7 @@ import (
 )
 
 // Stats are the counters of a device on AF_XDP. An interface and its VLANs share the steering program and the sockets.
-// Only the device that was opened first reports the counters of these.
+// Of the open devices only the one that was opened first reports the counters of these.
 type Stats struct {
 	Queues   []QueueStats // of the workers
 	Steering bpf.Counts   // frames on all queues, by outcome of the steering program

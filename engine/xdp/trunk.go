@@ -231,7 +231,8 @@ func (t *trunk) startThreads() {
 	}
 }
 
-// isFirst reports whether x is the device that reports the counters of the program and the sockets.
+// isFirst reports whether x was opened first of the open devices: it reports the counters of the program and the
+// sockets.
 func (t *trunk) isFirst(x *driver) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
