@@ -12,12 +12,12 @@ import (
 )
 
 // Policy decides about a peer. allowed says whether there may be a connection, in either direction. m is its MPA
-// configuration, unless the connection or its listener has one of its own. Policy is called by workers and by Dial,
-// concurrently, and must not block.
+// configuration, unless the connection or its listener has one of its own. Workers and other goroutines call Policy
+// concurrently. It must not block.
 type Policy func(remote netip.Addr) (m verbs.MPAConfig, allowed bool)
 
 // Override returns the configuration to use if own is that of a connection or its listener, and policy is the one that
-// Policy, or else Options.MPA, has for the peer. It is called by workers and by Dial, concurrently, and must not block.
+// Policy, or else Options.MPA, has for the peer. Workers and other goroutines call it concurrently. It must not block.
 type Override func(policy, own verbs.MPAConfig) verbs.MPAConfig
 
 // PeerDenied wraps the error of a peer that has reached its limits in ErrPeerDenied. It returns nil for nil.
