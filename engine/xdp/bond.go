@@ -30,7 +30,7 @@ var (
 type bondPart struct {
 	follower *bond.Follower
 	twins    *Privileges     // has the programs of the members: Config.Privileges, or the trunk's own
-	space    *netspace.Space // used by memberLoop, which may occupy its thread for seconds
+	space    *netspace.Space // for memberLoop and reattach; opening a member may take seconds
 	changed  chan struct{}   // receives a value for memberLoop after state has changed
 	state    atomic.Pointer[bond.State]
 
