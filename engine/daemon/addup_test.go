@@ -106,7 +106,7 @@ size = "1MiB"
 allow = ["198.51.100.0/24"]
 `
 
-// ways are ways to transfer data over a connection of the daemon and to end the connection.
+// ways are ways to open, use and end a connection of the daemon.
 var ways = map[string]func(m *moved){
 	"memory export": func(m *moved) { m.useExport() }, // it stays connected
 	"transfer":      func(m *moved) { m.transfer() },

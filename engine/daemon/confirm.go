@@ -29,7 +29,7 @@ type confirmation struct {
 	confirmed chan struct{} // closed by confirm
 
 	mu    sync.Mutex
-	state string // empty until the confirmation is given, late or known to be unnecessary
+	state string // empty before start, and while a confirmation is pending
 }
 
 // confirmLate is the state if the deadline passed without a confirmation.
@@ -153,8 +153,8 @@ func (d *Daemon) endUnconfirmed(why error) error {
 	return errors.Join(why, err)
 }
 
-// sessionCarrier returns the name of the device whose interface has the address local, itself or on a VLAN, bridge or
-// bond above it. It returns "" if there is none.
+// sessionCarrier returns the name of the device with XDP whose interface has the address local, itself or on a VLAN,
+// bridge or bond above it. It returns "" if there is none.
 func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil

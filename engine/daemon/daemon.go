@@ -45,16 +45,16 @@ type Daemon struct {
 	peers           *budget.Peers
 	mapper          *control.Mapper // maps the memory of programs
 	socket          *unixListener
-	admin           *unixListener // the operator's
+	admin           *unixListener // of the operator socket
 	sysfs           *sysfsTree    // nil if there is none
 	tenants         []*unixListener
 	tenantDirectory string
-	webError        error                          // why New could not open the HTTP server; nil if it is open
+	webError        error                          // why New could not open the HTTP server; nil: no error
 	reload          func() (*config.Loaded, error) // Options.Load
 
 	// may be used by any goroutine
 	cfg          atomic.Pointer[config.Loaded]
-	pending      atomic.Pointer[[]string] // keys that differ from started and need a restart; nil: none
+	pending      atomic.Pointer[[]string] // keys that differ from started and need a restart; nil: no reload yet
 	events       *session.Events
 	stopEvents   func()
 	count        counts
@@ -98,8 +98,8 @@ type Options struct {
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
 }
 
-// New opens the devices, control sockets and exports of a configuration. Devices are opened in the network namespace of
-// the calling thread.
+// New opens the devices, exports, HTTP server and control sockets of a configuration. Devices are opened in the network
+// namespace of the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
@@ -187,7 +187,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	return d.startTenants(&cfg.Tenants)
 }
 
-// warnRemoved logs the keys of the previous release in a configuration.
+// warnRemoved logs the keys in a configuration that the previous release had and this one has not.
 func (d *Daemon) warnRemoved(cfg *config.Loaded) {
 	for _, what := range cfg.Removed {
 		d.log.Warn("the configuration has a removed key", "next", what)
@@ -217,7 +217,8 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	return nil
 }
 
-// DropRights drops the capabilities that a running daemon does not need, once all devices are open.
+// DropRights drops the capabilities that a running daemon does not need. While a device is not open it drops none, and
+// replace calls it again when a device opens.
 func (d *Daemon) DropRights() error {
 	d.mu.Lock()
 	absent := slices.ContainsFunc(d.devices, func(v *device.Device) bool { return v.NeverOpened })
@@ -229,8 +230,8 @@ func (d *Daemon) DropRights() error {
 	return DropRights(&d.cfg.Load().Config)
 }
 
-// Run serves until ctx is done, then closes everything within the configured grace period. Without a required
-// confirmation in time it closes everything at once and returns ErrUnconfirmed.
+// Run serves until ctx is done or a lost device ends the daemon, and then calls Close. Without a required confirmation
+// in time it closes everything without a grace period, and returns an error that wraps ErrUnconfirmed.
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()

@@ -51,7 +51,7 @@ func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// setField sets the field of an event for an attribute.
+// setField copies an attribute of a log line to the field of e of that name, or to e.Detail if there is none.
 func setField(e *control.EventRecord, a slog.Attr) {
 	v := a.Value.Resolve()
 	text := v.String()

@@ -355,7 +355,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestShutdown stops a daemon: programs and peers see graceful closes, and the port is free afterwards.
+// TestShutdown stops a daemon: a peer of an export sees a graceful close, a program gets ErrDaemonGone, and the port is
+// free afterwards.
 func TestShutdown(t *testing.T) {
 	at := freePort(t)
 	cfg, socket := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = "+

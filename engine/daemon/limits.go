@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Limits, each with what it prevents.
+// Limits of the daemon.
 const (
 	// stopWait is the maximum time of each step of a shutdown after the grace period. The shutdown then continues
 	// without waiting for that step.
@@ -17,7 +17,8 @@ const (
 	// maxPendingRefusals is the number of refused programs whose connections may wait to be closed. Closing one closes
 	// descriptors that the program sent, which can block.
 	maxPendingRefusals = 256
-	// reopenPause and reopenPauseMax are the minimum and maximum interval between attempts to reopen a device.
+	// reopenPause and reopenPauseMax are the minimum and maximum interval between attempts to reopen a device or
+	// to open the HTTP server.
 	reopenPause    = time.Second
 	reopenPauseMax = 30 * time.Second
 	// maxLogBacklog is the maximum number of bytes of log lines that wait for the reader of the log. A stalled reader

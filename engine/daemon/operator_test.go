@@ -38,7 +38,7 @@ func fillRole(args []string) error {
 func TestPlaces(t *testing.T) {
 	d, socket := kernelKeys(t, "clients = 3\n", "")
 	exe := publicExe(t)
-	for i, n := range []string{"2", "1"} { // each user may have half of the remaining sessions
+	for i, n := range []string{"2", "1"} { // each user may have half of the remaining sessions, rounded up
 		if got := start(t, exe, nobody-uint32(i), "fill", socket, n).line(); got != "full" {
 			t.Fatal(got)
 		}

@@ -21,8 +21,8 @@ func isReplaced() bool {
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
 }
 
-// keptCapabilities are the capabilities that a running daemon needs: to make the kernel resolve next hops, and to lock
-// the frame memory of a reopened interface.
+// keptCapabilities are the capabilities that every running daemon needs: to make the kernel resolve next hops, and to
+// lock the frame memory of a reopened interface.
 const keptCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
 // firstUnprivileged is the first port that a process without capabilities may bind by default
@@ -74,9 +74,9 @@ func LimitGarbage() {
 // processors is GOMAXPROCS at the start: the CPUs of the machine or of the control group.
 var processors = runtime.GOMAXPROCS(0)
 
-// ReserveProcessors raises GOMAXPROCS to one more than the number of busy workers and pumps. While all Ps are busy, the
-// Go runtime polls sockets and doorbells only every 10 ms, and a goroutine readied by a busy worker sits on that
-// worker's P: one user's work would delay the others. The kernel schedules the threads.
+// ReserveProcessors raises GOMAXPROCS to one more than the number of workers and pumps that can be busy at a time.
+// While all Ps are busy, the Go runtime polls sockets and doorbells only every 10 ms, and a goroutine readied by a busy
+// worker sits on that worker's P: one user's work would delay the others. The kernel schedules the threads.
 func (d *Daemon) ReserveProcessors() {
 	n := processors + 1 // at most processors pumps are active, see budget.NewUsers
 	for _, v := range d.deviceList() {

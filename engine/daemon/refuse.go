@@ -13,10 +13,11 @@ import (
 // received, and can block as long as their sender likes.
 type refuser struct {
 	once      sync.Once
-	withFiles chan *net.UnixConn // connections with received descriptors, which a goroutine closes
+	withFiles chan *net.UnixConn // connections with pending descriptors, which a goroutine closes
 }
 
 // refuse sends e and closes c. A connection with pending descriptors is closed by a goroutine, because that may block.
+// While maxPendingRefusals of them wait for the goroutine, refuse blocks.
 func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	// does not block: the buffer of a new socket has room
 	control.NewSocket(c, control.MaxRequest).Send(control.KindReply,

@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// ReloadConfig rereads the configuration and applies its valid part that needs no restart. It notifies systemd and logs
-// errors.
+// ReloadConfig rereads the configuration and applies the part that needs no restart. If Options.Load fails, it changes
+// nothing. It notifies systemd and logs errors.
 func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()

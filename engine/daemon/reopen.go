@@ -16,7 +16,8 @@ import (
 // Errors of devices that end the daemon.
 var (
 	errNoDevice = errors.New("no working device left")
-	// ErrRestart is wrapped by the error of Run when only a new process can open a device.
+	// ErrRestart is wrapped by the error of Run when a new process must open a lost device, because this one cannot, or
+	// by the device's restart policy.
 	ErrRestart = errors.New("a device can be reopened only by a new process")
 )
 

@@ -186,7 +186,7 @@ func poke(mem []byte, offset uint32, v uint32) {
 		byte(v>>24)
 }
 
-// TestBlockedSignal: a program makes its completion eventfd blocking, so that the daemon's signal would wait forever.
+// TestBlockedSignal: a program makes its end of a completion channel blocking, and never reads the daemon's signals.
 func TestBlockedSignal(t *testing.T) {
 	d, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -200,7 +200,7 @@ func TestBlockedSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(cqFiles[1], false)
-	// the maximum value, so that the next write blocks
+	// has no effect: a program cannot send to the daemon's end
 	unix.Write(cqFiles[1], []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF})
 	var q control.CreateQPResult
 	qpFiles := r.must(&q, control.OpCreateQP,

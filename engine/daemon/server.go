@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// listenControl opens a control socket with its owner and mode.
+// listenControl opens a control socket with its group and mode.
 func listenControl(path string, o socketAccess) (*unixListener, error) {
 	ln, err := listenUnix(path, o)
 	if err != nil {
@@ -91,10 +91,10 @@ func (l *unixListener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon, but not one that a
-// process serves, even if many daemons start at once. The socket is created under another name and then renamed. So it
-// appears under path with its final group and mode, and no permitted client gets EACCES. Under the other name nobody
-// can connect before the mode is set, whatever the umask, because the socket does not listen yet.
+// listenUnix opens a Unix socket with its group and mode. It replaces a socket left by a killed daemon, but not one
+// that a process serves, even if many daemons start at once. The socket is created under another name and then renamed.
+// So it appears under path with its final group and mode, and no permitted client gets EACCES. Under the other name
+// nobody can connect before the mode is set, whatever the umask, because the socket does not listen yet.
 func listenUnix(path string, o socketAccess) (*unixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -139,7 +139,7 @@ func listenUnix(path string, o socketAccess) (*unixListener, error) {
 // maxSocketPath is the length of the longest path of a Unix socket (unix(7)).
 const maxSocketPath = 107
 
-// bindUnix creates a socket with its owner and mode, and then listens on it.
+// bindUnix creates a socket with its group and mode, and then listens on it.
 func bindUnix(path string, o socketAccess) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -216,7 +216,7 @@ func (d *Daemon) acceptPrograms(ln *unixListener, through entrance) {
 		if err := d.startSession(c, through); err != nil {
 			d.count.SessionsRefused.Add(1)
 			refusal := control.AsError(err)
-			if refusal.Code != control.CodeClosed { // the daemon is stopping
+			if refusal.Code != control.CodeClosed { // CodeClosed: the daemon is stopping
 				d.log.Warn("refused a program", "error", err)
 			}
 			d.refuser.refuse(c, refusal)

@@ -18,13 +18,13 @@ const (
 	CodeInvalid    Code = "invalid"    // malformed request or argument
 	CodeVersion    Code = "version"    // no common version
 	CodeUnknown    Code = "unknown"    // no such op, device, export or handle
-	CodePermission Code = "permission" // not allowed by the daemon's configuration
+	CodePermission Code = "permission" // not allowed by the daemon's configuration, or only to the operator
 	CodeQuota      Code = "quota"      // limit of the user reached: ENOMEM
 	CodeBusy       Code = "busy"       // the object is in use
-	CodeNotReady   Code = "not_ready"  // the queue pair is not connected
+	CodeNotReady   Code = "not_ready"  // not possible yet, such as on a queue pair without a connection
 	CodeRejected   Code = "rejected"   // rejected by the peer's consumer
 	CodeLapsed     Code = "lapsed"     // the connection request was answered or is gone
-	CodeClosed     Code = "closed"     // listener or device is closed
+	CodeClosed     Code = "closed"     // the listener or the device is closed, or the daemon is stopping
 	CodeCanceled   Code = "canceled"   // by the client, or timed out
 	CodeFailed     Code = "failed"     // any other reason, see the text
 	CodeInternal   Code = "internal"   // error of the daemon

@@ -2,7 +2,7 @@ package control
 
 import "time"
 
-// Limits of the protocol, each with what it prevents.
+// Version and limits of the protocol.
 const (
 	// Version is the version of the protocol. The daemon refuses programs with any other version.
 	Version = 7
@@ -25,7 +25,7 @@ const (
 	MaxRegion = 1 << 40
 	// MaxOffset is the maximum offset of a region in a memfd: programs use 47-bit addresses as offsets.
 	MaxOffset = 1 << 47
-	// MaxBacklog limits the unanswered connection requests of a listener.
+	// MaxBacklog limits the backlog of a listener, and the connection requests that a session has got and not answered.
 	MaxBacklog = 1024
 	// MaxPatience is the maximum time, in milliseconds, to retry a connect to a port that refuses it: the peer
 	// must answer each attempt with a RST.

@@ -300,7 +300,7 @@ type ListenerState struct {
 	Owner
 }
 
-// SessionState is one program.
+// SessionState is one connection of a program to the control socket.
 type SessionState struct {
 	DeviceRef
 	Program string `json:"program" doc:"name that the program reports"`

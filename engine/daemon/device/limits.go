@@ -6,7 +6,7 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// Limits, each with what it prevents.
+// Limits of a device.
 const (
 	// staleLimit is how long a device may fail to follow the kernel's neighbours before the watchdog restarts the
 	// daemon. Meanwhile established connections continue, and new ones cannot be resolved.

@@ -2,7 +2,7 @@ package portmapper
 
 import "time"
 
-// Limits, each with the problem that it prevents.
+// Limits of a port mapper.
 const (
 	// maxPerSource is the maximum number of answers per second to one source, an IPv4 address or an IPv6 /64. Sources
 	// can be forged, and the victim receives the answers, which are shorter than the requests.
@@ -10,7 +10,7 @@ const (
 	// maxAnswers is the maximum number of answers per second to all sources. Each takes about 10 us of CPU time.
 	// Further requests wait for the next second, or are lost when the socket's buffer is full.
 	maxAnswers = 5000
-	// maxSilent is the maximum number of peers remembered as silent.
+	// maxSilent is the maximum number of peers remembered as silent, because they take memory.
 	maxSilent = 4096
 	// silence is how long a silent peer is not asked again, because each connection to it would wait for the timeout.
 	silence = time.Minute

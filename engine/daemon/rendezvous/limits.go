@@ -2,7 +2,7 @@ package rendezvous
 
 import "time"
 
-// Limits, each with the attack or exhaustion that it prevents.
+// Limits and times of the rendezvous.
 const (
 	// HoldTime is how long a peer's request waits for the queue pair that it names to reach RTR. Requests without a
 	// match are refused after the same time, so that the delay reveals nothing to an attacker who guesses QPNs.

@@ -40,7 +40,9 @@ type capture struct {
 
 func (*capture) String() string { return "capture" }
 
-// mayCapture returns an error if a session may not capture the frames of all users.
+// mayCapture returns an error unless the session may start the capture that a asks for. A capture shows the frames of
+// all users: only the operator and members of daemon.capture_group may start one, and only the operator a decrypted
+// one.
 func (s *Session) mayCapture(a *control.CaptureArgs) error {
 	if a.Decrypted {
 		return s.onlyOperator("capture with decrypted frames of IPsec")

@@ -122,7 +122,8 @@ func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 	return slot != nil
 }
 
-// signal wakes the consumers of c that c.wakes and c.rings stand for.
+// signal wakes the consumers that sleep on the ring if c.wakes is set, and signals the channel if c.rings is set. It
+// clears both.
 func (c *cq) signal() {
 	c.queued.Store(false)
 	if c.wakes.Swap(false) {

@@ -136,8 +136,8 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	return s.endConnect(q, err)
 }
 
-// checkLocal refuses a tenant's connection to an address of this host without a listener of the daemon. A tenant may be
-// in its own network namespace, without access to other services of this host.
+// checkLocal refuses a tenant's connection to an address and port of this host on which no device of the daemon
+// listens. A tenant may be in its own network namespace, without access to other services of this host.
 func (s *Session) checkLocal(remote netip.AddrPort) error {
 	if s.account.Tenant == "" || !s.dev.IsLocal(remote.Addr()) ||
 		slices.ContainsFunc(s.d.Devices(), func(v *device.Device) bool {
@@ -149,7 +149,8 @@ func (s *Session) checkLocal(remote netip.AddrPort) error {
 		fmt.Errorf("%w: no xwarpd program listens there", unix.ECONNREFUSED))
 }
 
-// throttle charges an attempt to connect to the user, and calls try when the user's rate of attempts allows it.
+// throttle charges the user for an attempt to connect until it has ended, and calls try when the user's rate of
+// attempts allows it. The operator has no such rate.
 func (s *Session) throttle(ctx context.Context, try func() error) error {
 	if err := s.reserve(connectCost); err != nil {
 		return err
@@ -293,7 +294,7 @@ func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 	if err == nil {
 		err = s.throttle(ctx, func() error { return c.eng.Accept(ctx, q.eng, a.PrivateData) })
 		if err != nil {
-			c.eng.Reject(nil) // it can no longer be answered
+			c.eng.Reject(nil) // the program can no longer answer it
 		}
 	}
 	return s.endConnect(q, err)

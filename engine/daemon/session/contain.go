@@ -18,7 +18,8 @@ func (s *Session) onDefect(doing string) func(v any) {
 	}
 }
 
-// Uses reports whether the session has objects of a device.
+// Uses reports whether the session has protection domains or captures of a device. Listeners and completion queues do
+// not count.
 func (s *Session) Uses(v *device.Device) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // make the lists grow.
 const (
 	eventsKept = 4096 // for xwarp monitor
-	logsKept   = 512  // of these, lines of the log for the status page, which outlive a flood of objects
+	logsKept   = 512  // lines of the log, for the status page, apart from the others so that they outlive a flood
 	eventsMost = 256  // in one reply
 	// eventPause is the minimum time between two wake-ups of the programs that wait for events.
 	eventPause = 10 * time.Millisecond
@@ -76,7 +76,7 @@ func NewEvents() *Events {
 		logs: eventRing{slots: make([]atomic.Pointer[event], logsKept)}}
 }
 
-// Record adds an event. The user of account, if any, may see it unless it is an error of the daemon.
+// Record adds an event. Besides the operator, the user of account, if any, may see it unless its level is Error.
 func (v *Events) Record(account *budget.Account, r control.EventRecord) {
 	v.mu.Lock()
 	r.Seq = v.all.last.Load() + 1
@@ -129,8 +129,8 @@ func (v *Events) last(a *budget.Account) uint64 {
 	return a.Events.Load()
 }
 
-// after returns the events after a number that an account may see. For the operator all events are numbered, for a user
-// only the user's own.
+// after returns those events after number that an account may see, oldest first, at most eventsMost. The operator's
+// numbers count all events, a user's numbers only the user's own.
 func (v *Events) after(a *budget.Account, number uint64) control.EventsResult {
 	r := control.EventsResult{Events: []control.EventRecord{}, Next: number}
 	first := v.all.oldest()

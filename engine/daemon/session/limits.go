@@ -2,7 +2,7 @@ package session
 
 import "time"
 
-// Limits, each with what it prevents.
+// Limits of a session.
 const (
 	// batchSize is the number of entries of one work queue moved before the next queue gets its turn, so that a busy
 	// queue pair does not starve the others of its program.

@@ -32,7 +32,8 @@ type rendezvousAddr struct {
 	at  netip.Addr
 }
 
-// rendezvousPort is a listener for the rendezvous. It is open while queue pairs use its address.
+// rendezvousPort is a listener for the rendezvous. It is open while queue pairs use its address, and while there are
+// sessions whose program has queried it, see queryGIDs.
 type rendezvousPort struct {
 	mu       sync.Mutex     // held while opening or closing the listener
 	listener verbs.Listener // nil if not open

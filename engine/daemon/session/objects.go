@@ -46,8 +46,8 @@ func (m *mr) numbers() (kind, object string) {
 	return "mr", fmt.Sprintf("mrn %d mrlen %d", m.handle, m.length)
 }
 
-// renewDevice switches a session without objects to the device that has its device's name now. It fails if that device
-// is lost.
+// renewDevice switches a session without protection domains to the device that has its device's name now. It fails if
+// the device of the session is lost.
 func (s *Session) renewDevice() error {
 	s.mu.Lock()
 	if len(objectsLocked[*pd](s)) == 0 {
@@ -121,8 +121,8 @@ func (s *Session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 
 func (s *Session) deregMR(m *mr) (any, error) { return nil, s.closeMR(m) }
 
-// closeMR deregisters and unmaps a region. On an error the region stays. While connections are closing, TCP may still
-// send bytes of the region: closeMR waits for them, at most lingerWait.
+// closeMR deregisters and unmaps a region. If it cannot deregister the region, the region stays. While connections are
+// closing, TCP may still send bytes of the region: closeMR waits for them, at most lingerWait.
 func (s *Session) closeMR(m *mr) error {
 	err := verbs.IgnoreClosed(m.mr.Close())
 	for late := time.Now().Add(lingerWait); errors.Is(err, verbs.ErrBusy) &&

@@ -270,8 +270,9 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 	return worked, stalled
 }
 
-// refill moves receives from p's ring into the engine, because a message has found none there. It runs on a worker. If
-// the pump holds pumpMu for too long, refill gives up: the message waits for the receives that the pump posts.
+// refill moves receives from p's ring into the engine, because a message has found none in the engine. It runs on a
+// worker. If the pump holds pumpMu for too long, refill gives up: the message waits for the receives that the pump
+// posts.
 func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for range refillSpins {

@@ -33,10 +33,10 @@ type qp struct {
 	connected     atomic.Bool     // it has or had a connection, or never gets one: sends go into the engine
 	gaveUp        atomic.Bool     // its program moved it to ERR before it had a connection
 	failureLogged atomic.Bool     // the first failed completion was logged
-	ended         context.Context // done when the queue pair is destroyed or reset
+	ended         context.Context // done when the queue pair is destroyed or reset, or the session ends
 	end           func()
 	discarded     atomic.Bool              // it was reset: completions are dropped
-	roce          atomic.Pointer[roceConn] // if ibv_modify_qp connects it; nil if rdma_cm does
+	roce          atomic.Pointer[roceConn] // set when ibv_modify_qp moves it to RTR; nil before, and with rdma_cm
 	twin          *core.QP                 // nil unless the queue pair is its own peer, see self.go
 	twinCost      budget.Amounts
 
@@ -234,7 +234,8 @@ func (q *qp) addUsers(n int) {
 }
 
 // watch sends an event when the connection has ended, and with a shared receive queue another one when no more
-// completions of receives can follow.
+// completions of receives can follow. It sends neither if the queue pair was reset or onEnd of its roceConn returned
+// true, and not the first if the program moved the queue pair to ERR before it had a connection.
 func (q *qp) watch() {
 	defer guard.Recover(q.s.onDefect("watching a queue pair"))
 	if !q.waitFor(q.eng.Done()) {
@@ -340,8 +341,8 @@ func (s *Session) closeQP(q *qp) error {
 	})
 }
 
-// closeInTime calls end, which closes the engine's queue pair of q. After destroyWait it returns errStuck, and end goes
-// on in the background.
+// closeInTime calls end, which closes the engine's queue pair of q, and returns its error. If end takes longer than
+// destroyWait, closeInTime returns errStuck, and end goes on in the background.
 func (s *Session) closeInTime(q *qp, end func() error) error {
 	done := make(chan error, 1)
 	s.closingQPs.Go(func() { done <- end() })

@@ -17,7 +17,8 @@ import (
 // roceConn has the state of a queue pair that its program connects by ibv_modify_qp. Such programs expect InfiniBand
 // behaviour: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer does
 // not answer fails with RETRY_EXC_ERR, and then the others are flushed. So WR_FLUSH_ERR completions are held until the
-// cause of the end is known. If that is no protocol error (quiet), they are held until a request times out.
+// cause of the end is known. If that is no protocol error (quiet), they are held until a request times out or the
+// program moves the queue pair to ERR.
 type roceConn struct {
 	q      *qp
 	pair   rendezvous.Pair
@@ -32,7 +33,7 @@ type roceConn struct {
 	held      []verbs.Completion
 	failure   rdmap.Status  // status of the next flushed send; Success: WR_FLUSH_ERR
 	wait      time.Duration // of a request, for an unresponsive peer, from IBV_QP_TIMEOUT; 0: forever; see patience
-	timer     *time.Timer   // of patience; nil: no request is waiting
+	timer     *time.Timer   // of patience; nil: not running
 	rnrRetry  int           // how often a message waits for a receive; foreverRNR: forever
 	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none
 	rnrTurn   uint          // number of messages that have waited like this

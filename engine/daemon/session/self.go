@@ -16,8 +16,8 @@ import (
 // and answers Reads and atomics. They are connected like those of two programs on this host, so that rights, order and
 // errors are the same.
 
-// makeTwin creates the twin of q, and moves the receives that the program has posted to the twin. d will connect the
-// two. If makeTwin fails, q has no twin.
+// makeTwin creates the twin of q, and moves the posted receives of q to it. d will connect the two. If makeTwin fails,
+// q has no twin.
 func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 	s, c := q.s, q.cfg
 	c.SendDepth, c.MaxInline, c.IRD, c.ORD = 1, verbs.None, orNone(a.IRD), verbs.None

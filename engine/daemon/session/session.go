@@ -60,7 +60,8 @@ type Counters struct {
 	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work
 }
 
-// Session is one program that uses the daemon. Handles are numbers in its own table, valid in this session only.
+// Session is one connection of a program to the control socket, with its objects. Handles are numbers in its own table,
+// valid in this session only.
 //
 // executing is taken before pumpMu and mu, which are never held together. engine/daemon/README.md has the whole order.
 type Session struct {
@@ -82,7 +83,7 @@ type Session struct {
 	cancel    context.CancelCauseFunc
 	since     time.Time
 
-	// Set by hello.
+	// Set by hello, except that New sets signaller, and renewDevice may replace dev.
 	dev       *device.Device
 	program   string
 	bellPage  *control.Memory        // the page with the doorbells
@@ -97,7 +98,7 @@ type Session struct {
 	waiting           sync.WaitGroup // goroutines of pending requests, and of queue pairs that ibv_modify_qp connects
 	closingQPs        sync.WaitGroup // queue pairs destroyed but not yet closed
 
-	executing sync.Mutex // held while a request is executed
+	executing sync.Mutex // held while a request is executed; a blocking one is only started under it
 	// guarded by executing
 	closing  bool                      // no more requests may be executed
 	gidPorts map[rendezvousAddr]func() // ports that queryGIDs opened; release closes them
@@ -115,7 +116,7 @@ type Session struct {
 	posters   []poster // by bell; nil if the bell is free
 	freeBells []uint32
 	active    []poster // the posters to scan: their bell rang, or they had entries at the last scan
-	pumpDebt  int      // weighted count of doorbells for empty rings, see maxPumpDebt
+	pumpDebt  int      // weighted count of doorbells, less that of posted batches, see maxPumpDebt
 }
 
 // ErrShutdown ends the sessions of a stopping daemon.

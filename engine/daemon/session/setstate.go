@@ -171,8 +171,8 @@ func (s *Session) startRendezvous(q *qp, a *control.SetStateArgs) error {
 	return nil
 }
 
-// emulateRC gives a queue pair of the engine the behaviour that programs of ibv_modify_qp expect, once the peer's
-// daemon agrees.
+// emulateRC gives a queue pair of the engine the behaviour that programs of ibv_modify_qp expect. Most of it needs a
+// peer whose daemon agrees, see core.QP.EmulateRC.
 func emulateRC(eng *core.QP, d *roceConn, a *control.SetStateArgs) {
 	peer := rendezvous.PeerFrame(d.pair).Append(nil)
 	eng.EmulateRC(string(peer), uint8(a.RNRTimer), d.onPeerWaits)

@@ -18,7 +18,7 @@ type srq struct {
 	pd           *pd
 	depth        int
 	users        int       // queue pairs; guarded by Session.mu
-	limitReached wake.Flag // fewer receives are posted than the limit
+	limitReached wake.Flag // fewer receives are posted than the armed limit
 	destroyed    chan struct{}
 
 	posterState
@@ -90,7 +90,7 @@ func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	return nil
 }
 
-// watch sends an event each time that fewer receives are posted than the limit.
+// watch sends an event each time that the number of posted receives falls below an armed limit.
 func (q *srq) watch() {
 	defer guard.Recover(q.s.onDefect("watching a shared receive queue"))
 	for {
