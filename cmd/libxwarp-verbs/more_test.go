@@ -53,7 +53,7 @@ func TestQperf(t *testing.T) {
 	}
 }
 
-// TestRefused runs a program that needs datagrams, which must fail.
+// TestRefused runs a program that needs datagrams: it must fail.
 func TestRefused(t *testing.T) {
 	a, b := pair(t)
 	p := a.start(t, "udaddy -s @", b)

@@ -39,7 +39,7 @@ int xw_refused(const char *what);
 int xw_refused_probe(const char *what);
 void xw_did_without(void);
 bool xw_debug(void); /* XWARP_DEBUG is set, and not 0 */
-bool xw_first_time(const char *what); /* returns true on the first call with this pointer */
+bool xw_first_time(const char *what); /* returns true on the first call with this pointer, for the first 64 pointers */
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* UNCHECKED functions may run before the thread sanitizer is ready. */

@@ -305,7 +305,7 @@ EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int name, void *val
 			return xw_fail(EINVAL);
 		xw_id(cm)->afonly = *(int *)value != 0;
 		return 0;
-	case RDMA_OPTION_ID_REUSEADDR: /* the daemon sets these for all programs */
+	case RDMA_OPTION_ID_REUSEADDR: /* the daemon sets this option for all programs */
 		return length == sizeof(int) ? 0 : xw_fail(EINVAL);
 	case RDMA_OPTION_ID_TOS:
 		return length == sizeof(uint8_t) ? xw_set_tos(xw_id(cm), *(uint8_t *)value) : xw_fail(EINVAL);

@@ -43,8 +43,8 @@ static void put_private(char *to, const struct id *id, const void *data, uint8_t
 
 #define PRIVATE_ROOM (XW_BASE64_LEN(2 * 256) + 32)
 
-/* reads returns the number of outstanding Reads and atomics of a connection in each direction: the value of the
- * program, or most if that is 255. The minimum is one, for the RTR message (RFC 6581, 9.2). */
+/* reads returns the number of outstanding Reads and atomics of a connection in one direction: n, the value of the
+ * program, or most if n is 255. The minimum is one, for the RTR message (RFC 6581, 9.2). */
 static unsigned reads(uint8_t n, uint8_t most)
 {
 	n = n == 255 ? most : n;

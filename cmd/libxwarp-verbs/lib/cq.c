@@ -218,8 +218,8 @@ static struct ibv_wc next(struct cq *cq, const uint8_t *e)
 	return take(e);
 }
 
-/* in_ring returns the number of completions in the ring, or -1 if the ring is invalid, overran or is no longer
- * filled. */
+/* in_ring returns the number of completions in the ring, or -1 if the ring is invalid or no longer used, or if it is
+ * empty and overran or its daemon is gone. */
 static int in_ring(struct cq *cq)
 {
 	uint32_t n = atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_TAIL), memory_order_acquire) - cq->ring.own;
@@ -282,8 +282,8 @@ static void release(struct cq *cq)
 }
 
 /* unlock_poll ends a poll. After several empty polls in a row, each yields the CPU, which the daemon may need. With
- * few CPUs, each sleeps instead until the daemon writes a completion: the daemon may be waiting for another CPU
- * while a yielding thread has this one to itself. */
+ * few CPUs and after more empty polls, each sleeps instead until the daemon writes a completion, at most SLEEP: the
+ * daemon may be waiting for another CPU while a yielding thread has this one to itself. */
 static void unlock_poll(struct cq *cq, bool found)
 {
 	bool yields = (cq->idle = found ? 0 : cq->idle + 1) > SPINS;

@@ -161,8 +161,8 @@ bool xw_loopback(const struct sockaddr *a)
 	return a->sa_family == AF_INET && ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-/* xw_device_at returns the device of a local address. Loopback addresses belong to a kernel-transport device, or, if
- * any is set, to the first device. */
+/* xw_device_at returns the device whose interface has a local address, else a kernel-transport device. If there is
+ * neither, any is set and the address is a loopback address, it returns the first device. */
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 {
 	char interface[IF_NAMESIZE] = "";

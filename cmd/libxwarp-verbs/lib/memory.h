@@ -10,8 +10,8 @@ struct share;
 int xw_share(void *addr, size_t length, bool write, struct share **out);
 void xw_unshare(struct share *s);
 /* xw_file_of opens the file that is mapped at addr and returns the offset of addr in it. EOPNOTSUPP: the range is
- * not one shared file; EBADF: the daemon cannot map the file, or it cannot be opened; EFAULT: the program cannot
- * write to it, or the file is shorter. */
+ * not one shared file; EBADF: the daemon cannot map the file, or it cannot be opened; EFAULT: the program itself cannot
+ * read the range, or with write, cannot write to it, or the file is shorter. */
 int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offset);
 
 /* xw_find_file duplicates a descriptor of this process for a file that the daemon can map, or opens the file by its

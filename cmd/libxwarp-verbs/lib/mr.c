@@ -49,7 +49,7 @@ static int check_access(int access)
 }
 
 /* back makes a region accessible to the daemon. Memory that cannot be moved and is not in a file that the daemon can
- * map gets a copy, which only this program may access. */
+ * map gets a copy. It is refused if access allows peers to access it. */
 static int back(struct backing *b, void *addr, size_t length, int access)
 {
 	const int remote = XW_REMOTE_ACCESS | IBV_ACCESS_MW_BIND;

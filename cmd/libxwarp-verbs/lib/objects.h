@@ -69,7 +69,7 @@ struct cq {
 	struct ring ring;
 	pthread_mutex_t poll;
 	struct area area;
-	uint8_t *left; /* completions from before ibv_resize_cq: n_left in all, left_at already consumed */
+	uint8_t *left; /* completions from before ibv_resize_cq, or flushed ones: n_left in all, left_at already consumed */
 	uint32_t n_left, left_at;
 	int signal; /* channel of the queue; -1: none */
 	bool flushed;	 /* the daemon is gone: the ring is no longer used */
@@ -146,8 +146,8 @@ static inline struct session *xw_session(struct ibv_context *c) { return xw_cont
 /* The style of a device: an iWARP RNIC, or one whose queue pairs are connected by ibv_modify_qp, as with RoCE. See
  * roce.c. */
 bool xw_roce(void);
-/* xw_gids queries the addresses of a device, which are its GIDs. It stores at most max and returns their number, or
- * -1 with errno. */
+/* xw_gids queries the addresses of a device, which are its GIDs. It stores at most max of them, and returns the number
+ * of all, at most XW_MAX_GIDS, or -1 with errno. */
 int xw_gids(struct session *s, union ibv_gid *gids, int max);
 /* Attributes that ibv_modify_qp requires in style roce besides the state, as in the kernel's qp_state_table. */
 #define XW_INIT_MUST (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)

@@ -63,7 +63,7 @@ static void put_remote(uint8_t *b, uint32_t rkey, uint64_t addr)
 	put64(b + XW_SEND_REMOTE_TO, addr);
 }
 
-/* inline_data copies the SGEs into the slot. It returns false if there are too many bytes. */
+/* inline_data copies the bytes of the SGEs into the slot. It returns false if there are too many bytes. */
 static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *list, int n)
 {
 	uint8_t *to = b + XW_SEND_HEAD + (size_t)q->max_sge * XW_SGE_SIZE;

@@ -257,7 +257,7 @@ static struct qp *find_qp(struct session *s, uint32_t handle)
 	return q;
 }
 
-/* explain prints once why a connection ended: programs only see a status. */
+/* explain prints once, in style roce, why a connection ended: programs only see a status. */
 static void explain(struct json event)
 {
 	char why[512];

@@ -1,5 +1,5 @@
-/* Unsupported functions: they fail with EOPNOTSUPP and print one line to stderr. The verbs headers are not included,
- * because only the names matter to the linker, and arguments are ignored. */
+/* Unsupported functions: they fail with EOPNOTSUPP and, except those at the end, print one line to stderr. The verbs
+ * headers are not included, because only the names matter to the linker, and arguments are ignored. */
 #include <errno.h>
 #include <stddef.h>
 

@@ -67,7 +67,7 @@ REDIRECT(int, -1, lstat64, (const char *path, struct stat64 *st), (path, st))
 REDIRECT(int, -1, fstatat, (int at, const char *path, struct stat *st, int flags), (at, path, st, flags))
 REDIRECT(int, -1, fstatat64, (int at, const char *path, struct stat64 *st, int flags), (at, path, st, flags))
 REDIRECT(int, -1, statx, (int at, const char *path, int flags, unsigned mask, struct statx *st), (at, path, flags, mask, st))
-/* For programs built with a glibc before 2.33. */
+/* __xstat and the like are for programs built with a glibc before 2.33, names with _2 and _chk for _FORTIFY_SOURCE. */
 REDIRECT(int, -1, __xstat, (int version, const char *path, struct stat *st), (version, path, st))
 REDIRECT(int, -1, __xstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
 REDIRECT(int, -1, __lxstat, (int version, const char *path, struct stat *st), (version, path, st))
