@@ -258,8 +258,8 @@ func (l *Loaded) checkUsers(f *faults) {
 	}
 }
 
-// checkTenants checks that the limits of all tenants together fit into those of the daemon, so that each tenant gets
-// its share.
+// checkTenants checks [tenants], and that a tenant can hold all that its limits allow: its share of the shared memory
+// mappings of the daemon must suffice for them.
 func (l *Loaded) checkTenants(f *faults) {
 	t := &l.Tenants
 	if t.Count > budget.MaxTenants {

@@ -90,7 +90,7 @@ type Interface struct {
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
 }
 
-// MPA has the settings that connections negotiate. A [[peer]] table overrides them.
+// MPA has the settings of the MPA layer of connections. A [[peer]] table can override the fields up to Retry.
 type MPA struct {
 	Revision         int      `toml:"revision" reload:"yes"`
 	Markers          bool     `toml:"markers" reload:"yes"`

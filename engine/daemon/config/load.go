@@ -53,7 +53,7 @@ type Loaded struct {
 	Refused        []string
 	RefusedBecause error
 
-	// Removed says for each removed key of the file what to do. The keys have no effect.
+	// Removed says for each removed key or value of the file what to do. None has an effect.
 	Removed []string
 
 	raw  map[string]any    // the decoded file, without defaults
@@ -70,7 +70,8 @@ func (l *Loaded) RequireInterface() error {
 		"default)", cmp.Or(l.Path, DefaultPath))
 }
 
-// Load reads the configuration. Its errors name the file, the line, the key and the remedy.
+// Load reads the configuration. An error about a setting names it and its origin, such as the file, and often also the
+// line and the remedy.
 func Load(src Source) (*Loaded, error) {
 	l := &Loaded{Origins: map[string]Origin{}}
 	if _, err := toml.Decode(Default, &l.Config); err != nil {

@@ -232,7 +232,7 @@ func SilenceBell(mem []byte, bell uint32) {
 	atomic.AndUint32(word(mem, bellsAt+int(bell)/32*4), ^(uint32(1) << (bell % 32)))
 }
 
-// Disarm sets *w from 1 to 0 and reports whether it was 1.
+// Disarm sets *w to 0 and reports whether that changed it.
 func Disarm(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
 
 // TakeArmed is Disarm for the armed word of a completion queue, after a completion. If the consumer waits only for

@@ -43,7 +43,7 @@ type Device struct {
 
 	log        *slog.Logger
 	xdp        *xdp.Device     // nil on kernel sockets, and if Absent
-	hub        *monitor.Hub    // of captures; nil if the configuration allows none
+	hub        *monitor.Hub    // of captures; nil if the configuration allows none, and on kernel sockets
 	privileges *xdp.Privileges // nil on kernel sockets
 	past       *past           // counters of the devices that this one replaces
 	index      int             // position in the daemon's list

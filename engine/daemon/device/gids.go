@@ -36,8 +36,8 @@ func (d *Device) GIDs() (list []netip.Addr, err error) {
 	return list, err
 }
 
-// AllowsDirect reports whether queue pairs may be connected to a peer by ibv_modify_qp. Either end may send first,
-// which needs MPA's peer-to-peer model.
+// AllowsDirect returns an error unless queue pairs may be connected to a peer by ibv_modify_qp. Either end may send
+// first, which needs MPA's peer-to-peer model.
 func (p *Opener) AllowsDirect(remote netip.Addr) error {
 	switch m, allowed := p.policy(remote); {
 	case !allowed:

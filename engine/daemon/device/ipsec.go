@@ -106,7 +106,8 @@ func (dev *Device) addIPsec(l *control.Statistics, to *control.DeviceState) (lis
 	return list, nil
 }
 
-// ipsecTables returns the tables for reopening the interface: those of the last reload.
+// ipsecTables returns the tables for reopening the interface: those of the last reload, or the present ones if there
+// was none.
 func (dev *Device) ipsecTables() []config.IPsec {
 	return *cmp.Or(dev.tables.Load(), &dev.Config.IPsec)
 }

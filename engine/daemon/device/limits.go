@@ -8,8 +8,8 @@ import (
 
 // Limits of a device.
 const (
-	// staleLimit is how long a device may fail to follow the kernel's neighbours before the watchdog restarts the
-	// daemon. Meanwhile established connections continue, and new ones cannot be resolved.
+	// staleLimit is how long a device may fail to follow the kernel's tables, such as that of neighbours, before the
+	// watchdog restarts the daemon. Meanwhile the device uses the entries that it read last.
 	staleLimit = 2 * time.Minute
 )
 

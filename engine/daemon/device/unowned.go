@@ -11,8 +11,9 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// WatchQueues warns of frames for our ports on queues without a worker, until ctx is done. Their connections stall
-// until the device moves them to another queue, as after a change of its channels.
+// WatchQueues warns, until ctx is done, of frames for our ports on queues without a worker. Their connections stall
+// until the device moves them to another queue, as after a change of its channels. It also warns of segments without a
+// TCP checksum, once for each device.
 func WatchQueues(ctx context.Context, devices func() []*Device) {
 	tick := time.Tick(unownedEvery)
 	seen := map[string]map[int]uint64{} // by device; the counts outlive a device

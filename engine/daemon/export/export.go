@@ -44,7 +44,7 @@ type export struct {
 
 	mu      sync.Mutex
 	conns   map[*core.QP]*peerConn
-	failed  error // why the memory or the device is unusable; nil if usable
+	failed  error // why the export is unusable, or could not be opened; nil if usable
 	waiting bool  // ReviveLoop reopens it
 	flusher flusher
 	count   *counts
@@ -170,8 +170,8 @@ func (e *export) mapMemory() (err error) {
 	return nil
 }
 
-// openFile opens the file, and extends it to the configured size. It allocates all blocks, so that no write to the
-// mapping fails because the disk is full.
+// openFile opens the file, and extends it to the configured size. If the file system can, it allocates all blocks, so
+// that no write to the mapping fails because the disk is full.
 func (e *export) openFile() (int, error) {
 	f, err := os.OpenFile(e.cfg.Path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

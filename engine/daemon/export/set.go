@@ -54,7 +54,8 @@ func (s *Set) countsOf(name string) *counts {
 }
 
 // Start adds an export, opens it and serves it. If it cannot be opened it waits for ReviveLoop, and Start returns why.
-// On a lost device it waits without an error, like the exports that were open there.
+// On a lost device it waits without an error, like the exports that were open there. Without a device of its interface,
+// Start fails and does not add it.
 func (s *Set) Start(c config.Export) error {
 	v := device.Find(s.d.Devices(), c.Interface)
 	if v == nil {
@@ -92,8 +93,8 @@ func (s *Set) Start(c config.Export) error {
 	return err
 }
 
-// Reload closes the exports that the configuration now lacks or has changed, and those that have failed, and opens the
-// ones that are missing then. Exports in now.Refused stay as they are.
+// Reload closes the exports that the configuration now lacks or has changed, and those that have failed other than by
+// the loss of their device, and opens the ones that are missing then. Exports in now.Refused stay as they are.
 func (s *Set) Reload(now *config.Loaded) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -256,8 +257,8 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 	return nil
 }
 
-// applyReload applies the keys of c that only affect new connections. It reports whether c changes no other key: then
-// connections and memory, with all written data, stay.
+// applyReload returns true if c is the configuration of e except for keys that only affect new connections, and applies
+// these. Connections and memory, with all written data, then stay. Otherwise it changes nothing and returns false.
 func (e *export) applyReload(c config.Export) bool {
 	same := e.cfg
 	same.Connections, same.Allow = c.Connections, c.Allow

@@ -165,7 +165,7 @@ func (o output) infiniband(d *control.DeviceState, rdma counters.Values) {
 	}
 }
 
-// objects sends the numbers and the memory of the objects that programs have on a device.
+// objects sends the numbers and the memory of the objects on a device. Of exports it counts the queue pairs only.
 func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	var memory, held, overruns uint64
 	states := map[string]int{}

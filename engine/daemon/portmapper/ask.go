@@ -49,7 +49,8 @@ func (m *Mapper) Query(ctx context.Context, local, remote netip.AddrPort,
 	return netip.AddrPortFrom(remote.Addr(), a.Accepting.Port())
 }
 
-// ask repeats a request until it is answered, at the intervals of waits.
+// ask sends a request, and repeats it at the intervals of waits until it is answered or refused. It fails after the
+// last of them.
 func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, err error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
