@@ -99,7 +99,7 @@ func TestBottleneck(t *testing.T) {
 		Warmup: 3 * time.Second, Duration: 6 * time.Second, Seed: 1}))
 }
 
-// TestWideArea: 1 % loss and 20 ms for both kinds at the same time: no recovery stalls.
+// TestWideArea runs both kinds at the same time over a path of 20 ms with 1 % loss: no recovery stalls.
 func TestWideArea(t *testing.T) {
 	checkMoved(t, shareForTest(t, ShareConfig{Ours: 12, Kernel: 12, Loss: 0.01,
 		RTT:    20 * time.Millisecond,
