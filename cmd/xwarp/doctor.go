@@ -147,7 +147,7 @@ func checkSteer(o *doctor.Options) error {
 	return nil
 }
 
-// maxQueues limits --queues. No device has more.
+// maxQueues is the limit of --queues: numbers must be below it.
 const maxQueues = 4096
 
 // parseQueues parses numbers and ranges. An empty text returns no queues, which means all.

@@ -44,7 +44,7 @@ func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command,
 	}
 }
 
-// leadingFlags matches the flags that rdma accepts before the object.
+// leadingFlags matches those flags before the object that rdma accepts there and xwarp has.
 var leadingFlags = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
 
 // rearrange moves options from before the object to behind it, and joins --watch to its optional time. cobra supports

@@ -10,8 +10,9 @@ import (
 	"xwarp/cmd/program"
 )
 
-// quitKey returns a context that is cancelled when the user presses q or Q. It sets the terminal to read single keys
-// without echo; restore resets it. Ctrl-C still sends a signal. If in is not a terminal, quitKey does nothing.
+// quitKey returns a context that is cancelled when the user presses q or Q, or when the terminal cannot be read. It
+// sets the terminal to read single keys without echo; restore resets it. Ctrl-C still sends a signal. If in is not a
+// terminal, quitKey does nothing.
 func quitKey(ctx context.Context, in io.Reader) (_ context.Context, restore func(), err error) {
 	if !program.IsTerminal(in) {
 		return ctx, func() {}, nil

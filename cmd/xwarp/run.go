@@ -153,8 +153,8 @@ type noProgram struct {
 	status int
 }
 
-// execProgram replaces this process by the program, with the variables of set added to the environment. It returns only
-// on error.
+// execProgram replaces this process by the program, with the variables of set that are not empty added to the
+// environment. It returns only on error.
 func execProgram(args []string, set map[string]string) error {
 	for name, value := range set {
 		if value != "" {

@@ -46,8 +46,8 @@ transport = "kernel"
 // controlSocket is the name of the control socket in the daemon's directory.
 const controlSocket = "control.sock"
 
-// longestDirectory is the maximum length of the parent of the daemon's directory. It leaves room for the names of the
-// directory and the control socket: sun_path holds 107 characters.
+// longestDirectory is the maximum length of the parent of the daemon's directory, before its symbolic links are
+// resolved. It leaves room for the names of the directory and the control socket: sun_path holds 107 characters.
 const longestDirectory = 60
 
 // startLocal starts a private daemon for the program that replaces this process, and returns its control socket. The
@@ -180,8 +180,9 @@ func localDirectory() (dir string, err error) {
 	return "", fmt.Errorf("no directory for the control socket: %w (TMPDIR sets another)", err)
 }
 
-// trusted resolves the symbolic links of a directory. It fails if another user could replace entries: su without "-"
-// keeps XDG_RUNTIME_DIR of the first user. The owner of / counts as root, since a user namespace may show it as nobody.
+// trusted resolves the symbolic links of a directory. It fails if the directory lets another user replace entries: su
+// without "-" keeps XDG_RUNTIME_DIR of the first user. The owner of / counts as root, since a user namespace may show
+// it as nobody.
 func trusted(dir string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

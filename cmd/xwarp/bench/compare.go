@@ -150,8 +150,8 @@ const Tolerance = 0.03
 // ErrSlower is wrapped by the error of a workload that is slower than with the old binary.
 var ErrSlower = errors.New("slower than the old binary")
 
-// compareBinaries measures all workloads. It returns rows even if it fails. A workload that one binary does not support
-// has its error in its row, and is not a failure.
+// compareBinaries measures all workloads, or those of o.Only. It returns rows even if it fails. A workload that cannot
+// be measured, such as one that the old binary does not support, has its error in its row, and is not a failure.
 func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow, err error) {
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(Workloads, func(w Workload) bool { return w.Name == name }) {

@@ -35,7 +35,8 @@ type ShareConfig struct {
 	Progress func(round, of int)
 }
 
-// Limits of ShareConfig, so that a typing error does not open ten thousand sockets or run for a day.
+// maxFlows and maxShareRounds limit ShareConfig, so that a typing error does not open ten thousand sockets or run for a
+// day. minQueue is the minimum of the default Queue.
 const (
 	maxFlows       = 1024
 	maxShareRounds = 1000
@@ -103,7 +104,7 @@ type ShareRound struct {
 type ShareResult struct {
 	Congestion string       `json:"kernel_congestion_control"` // as the kernel confirmed it
 	Rounds     []ShareRound `json:"rounds"`
-	Median     ShareRound   `json:"median"` // median of each figure, without the rates
+	Median     ShareRound   `json:"median"` // of Ratio, the indexes and Used; its other fields are zero
 }
 
 // jainIndex returns Jain's fairness index: 1 if all are equal, 1/n if one has everything, 0 for no flows.

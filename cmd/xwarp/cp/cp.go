@@ -26,9 +26,9 @@ type Config struct {
 	// Stdin is read if the source of Up is Stream. Stdout is written if the destination of Down is Stream.
 	Stdin  io.Reader
 	Stdout io.Writer
-	// Progress is called with the number of bytes copied or already present; total is -1
-	// if unknown. Note is called with a line of text for each file that is not copied, and for attributes that are
-	// lost. Both may be called from several goroutines.
+	// Progress is called with the number of bytes copied or already present; total is -1 if unknown. Note is called
+	// with a line of text for each file that is not copied unless the connection ended, for attributes that are lost,
+	// and if there are fewer connections. Both may be called from several goroutines.
 	Progress func(done, total int64)
 	Note     func(text string)
 }

@@ -61,7 +61,8 @@ func stat(name string, follow bool) (transfer.Attr, error) {
 type side interface {
 	// Stat returns the attributes of a path, with KindNone if it does not exist. It follows symbolic links.
 	Stat(ctx context.Context, path string) (transfer.Attr, error)
-	// List returns the entries of a directory. A symbolic link that cannot be followed has FlagLink.
+	// List returns the entries of a directory. FlagLink marks symbolic links: all on the server, and local ones to
+	// nothing. Those that cannot be followed are KindOther.
 	List(ctx context.Context, path string) ([]transfer.Entry, error)
 	Mkdir(ctx context.Context, path string, mode uint16) error
 	SetAttr(ctx context.Context, path string, a transfer.Attr) error

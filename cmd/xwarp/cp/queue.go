@@ -54,8 +54,8 @@ type directory struct {
 	attr transfer.Attr
 }
 
-// pieces returns the maximum number of connections that can work in parallel: one for each pack and each piece of a
-// file.
+// pieces returns about how many connections can work in parallel: one for each pack, if all packs are full, and one for
+// each piece of a file.
 func (q *queue) pieces() int {
 	n := (len(q.small) + transfer.MaxPacked - 1) / transfer.MaxPacked
 	for _, j := range q.waiting {

@@ -21,7 +21,8 @@ type worker struct {
 	batch staging.Batch // for fetched packs
 }
 
-// copyLoop copies until the queue is empty. It returns only connection errors; errors of files are noted.
+// copyLoop copies until the queue is empty, and then waits until packs are on disk. It returns errors of the connection
+// and of that wait; errors of files are noted.
 func (w *worker) copyLoop(ctx context.Context) error {
 	defer w.batch.Close()
 	packs := false

@@ -47,7 +47,7 @@ type Line struct {
 type Options struct {
 	Interface string   // network interface; empty: only check the host
 	Queues    []int    // receive queues to serve; empty: all
-	Ports     []uint16 // TCP ports that xwarp listens on
+	Ports     []uint16 // TCP ports that xwarp listens on; with SteerDial, those of peers
 	HugePages bool     // check for 2 MiB pages for frames
 	Measure   bool     // send frames for two seconds to find the fastest transmit mode
 	Steer     string   // check that connections of Ports arrive on Queues: SteerListen and so on; empty: do not check

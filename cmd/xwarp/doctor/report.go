@@ -18,7 +18,8 @@ import (
 	"xwarp/ring"
 )
 
-// Report describes an interface for a bug report. Anonymous removes MAC addresses, IP addresses and host names.
+// Report describes an interface for a bug report. Anonymous removes MAC addresses, and the addresses and names of this
+// host and its peer.
 type Report struct {
 	Kernel     string     `json:"kernel" doc:"kernel release"`
 	Processor  string     `json:"processor" doc:"architecture: amd64, arm64"`
@@ -126,7 +127,8 @@ func readID(file string) string {
 
 var mac = regexp.MustCompile(`(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
 
-// Anonymous replaces MAC addresses, the host's name and addresses, and the names in others.
+// Anonymous replaces MAC addresses, the host's name and addresses, and the names in others, in the results of the
+// checks and in errors.
 func (r *Report) Anonymous(others ...string) error {
 	names := map[string]string{}
 	host, err := os.Hostname()

@@ -42,7 +42,7 @@ var transmitCheck = check{
 	},
 }
 
-// transmitMode is one transmit mode, measured with the longest packets that it supports.
+// transmitMode is one transmit mode, measured with packets as long as the MTU.
 type transmitMode struct {
 	name   xdp.Transmit
 	packet int                 // bytes

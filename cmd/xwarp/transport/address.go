@@ -32,7 +32,8 @@ func InZone(a netip.Addr) (netip.Addr, error) {
 	return a.WithZone(link.Attrs().Name), nil
 }
 
-// InterfaceToward returns the interface of the route to a remote address. It is lo for an address of this host.
+// InterfaceToward returns the interface of the route to a remote address. It is lo for an address of this host, except
+// a link-local IPv6 address: of these the zone determines the interface.
 func InterfaceToward(remote netip.Addr) (string, error) {
 	if zone := remote.Zone(); zone != "" { // of a link-local address
 		a, err := InZone(remote)

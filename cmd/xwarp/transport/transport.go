@@ -68,7 +68,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.Socket, "socket", "", "control socket of xwarpd "+SocketDefault)
 }
 
-// Check validates the flags. Errors are UsageErrors.
+// Check validates the flags and sets Queues. If a flag needs AF_XDP, it selects that transport. Errors are UsageErrors.
 func (f *Flags) Check() error {
 	if err := f.check(); err != nil {
 		return UsageError{err}

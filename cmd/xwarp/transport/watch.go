@@ -16,9 +16,10 @@ import (
 // watchEvery is the polling interval of the counters.
 const watchEvery = 200 * time.Millisecond
 
-// Watch reports dropped frames whose cause the user can remove, until ctx is done. Segments without a TCP checksum,
-// which a peer on this host may send, are reported once. Frames on receive queues that are not
-// served are reported each time that their number doubles. The daemon itself reports the drops of its devices.
+// Watch reports dropped frames whose cause the user can remove, until ctx is done or the counters cannot be read.
+// Segments without a TCP checksum, which a peer on this host may send, are reported once. Frames on receive queues that
+// are not served are reported each time that their number has doubled. It reports nothing for a device of the daemon,
+// which itself reports these drops.
 func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	dev, ok := d.(*xdp.Device)
 	if !ok {
