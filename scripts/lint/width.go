@@ -22,8 +22,8 @@ const (
 // unwrappable matches comments that are not prose: directives, and indented drawings or lists.
 var unwrappable = regexp.MustCompile(`^//([a-z]+:|\t|   )`)
 
-// checkWidth returns a fault for each line of p that is wider than allowed. Lines with raw strings or field tags and
-// generated files may be wider.
+// checkWidth returns a fault for each line of p that is wider than allowed. Lines with raw strings, field tags or a
+// long string, comments that are not prose, and generated files may be wider.
 func checkWidth(p pkg) (faults []string, err error) {
 	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		src, err := os.ReadFile(filepath.Join(p.Dir, name))

@@ -109,7 +109,7 @@ func (r *rig) client(command string) (m output.Moved, err error) {
 }
 
 // transfer copies the payload to a new server and back, with both ends in a ring mode. It checks that the server has
-// that mode, and native XDP where the driver has it.
+// that mode. If the driver has native XDP, the server must also have that on a card with an MTU up to chunkMTU.
 func (r *rig) transfer(mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {

@@ -184,8 +184,8 @@ func (s *Set[M]) fillColumn(ctx context.Context, c *Column[M], dir string, t *ta
 	return nil
 }
 
-// boot boots a machine, and retries if the emulator ends early: qemu 10 sometimes fails an assertion about its
-// translation buffer.
+// boot boots a machine, and retries after errors, because qemu 10 sometimes fails an assertion about its translation
+// buffer.
 func (c *Column[M]) boot(ctx context.Context, dir string, log io.Writer) (m M, err error) {
 	const attempts = 3
 	for range attempts {

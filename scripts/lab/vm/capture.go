@@ -78,8 +78,8 @@ func capture(ns *topo.Namespace, link, file, filter string) (*Capture, error) {
 
 var droppedLine = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
 
-// Stop waits until the frames that were sent before the call are in the file, and ends the capture. It returns an error
-// if the capture lacks frames.
+// Stop waits until the file no longer grows, so that it has the frames that were sent before the call, and ends the
+// capture. It returns an error if tcpdump reports that the capture lacks frames.
 func (c *Capture) Stop() error {
 	// When it gets the signal, tcpdump writes the frames that it has read and loses those that are still in the kernel.
 	// Therefore wait until the file no longer grows: on a busy processor tcpdump needs time to read the frames.
