@@ -77,7 +77,7 @@ type Stack struct {
 	timers     timers
 	listeners  map[listenKey]*Listener
 	listening  []*Listener
-	budget     tcp.Budget
+	budget     tcp.ChallengeBudget
 	local      local
 
 	// Next hops.

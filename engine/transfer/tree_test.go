@@ -384,7 +384,7 @@ func TestOthersStage(t *testing.T) {
 	}
 }
 
-// A listing is decoded as it was encoded. One that is cut off, or has a name that could lead a client outside its
+// A listing is decoded into the list that was encoded. One that is cut off, or has a name that could lead a client outside its
 // directory, is refused.
 func TestListing(t *testing.T) {
 	list := []Entry{

@@ -29,15 +29,15 @@ var (
 // bondPart is the part of a trunk that serves a bond: a program and sockets on each member.
 type bondPart struct {
 	follower *bond.Follower
-	twins    *Privileges     // has the programs of the members: Config.Privileges, or the trunk's own
-	space    *netspace.Space // for memberLoop and reattach; opening a member may take seconds
-	changed  chan struct{}   // receives a value for memberLoop after state has changed
+	twins    *Privileges     // has the programs: Config.Privileges, or others
+	space    *netspace.Space // to open members in, which may take seconds
+	changed  chan struct{}   // the state has changed: for memberLoop
 	state    atomic.Pointer[bond.State]
 
-	mu      sync.Mutex // guards the fields below, and changes of the groups' members
+	mu      sync.Mutex // guards what follows, and changes of the members of groups
 	members []*member
-	failed  map[int]string // errors of members that could not be opened, by interface index
-	tagged  bool           // the drivers leave VLAN tags in received frames
+	failed  map[int]memberError // by interface index: members that could not be opened
+	tagged  bool                // the drivers leave VLAN tags in received frames
 }
 
 // member is a member of a bond that has the program.
@@ -72,7 +72,7 @@ func (t *trunk) openBond(nic netlink.Link) error {
 		return fmt.Errorf("%w: bond %s has no members (add one: ip link set NAME down; ip link set NAME master %s)",
 			unix.ENODEV, t.name, t.name)
 	}
-	t.bond = &bondPart{failed: map[int]string{}, changed: make(chan struct{}, 1)}
+	t.bond = &bondPart{failed: map[int]memberError{}, changed: make(chan struct{}, 1)}
 	t.bond.state.Store(s)
 	if t.bond.twins = t.cfg.Privileges; t.bond.twins == nil {
 		t.bond.twins = NewPrivileges(0)
@@ -81,7 +81,7 @@ func (t *trunk) openBond(nic netlink.Link) error {
 	return err
 }
 
-// attach attaches the program to the interface, or a twin of it to each member of a bond, and sets t.att.
+// attach attaches the program to the interface, or to the members of a bond, and sets t.att.
 func (t *trunk) attach(nic netlink.Link) (err error) {
 	if t.bond == nil {
 		// A driver may create more receive queues when a program is attached: virtio_net creates one per CPU.
@@ -107,6 +107,11 @@ func (t *trunk) attach(nic netlink.Link) (err error) {
 	return t.steer.HoldResets(t.att.Ifindex)
 }
 
+// attachError is an error of attaching the program, such as that another process has attached one.
+type attachError struct{ error }
+
+func (e attachError) Unwrap() error { return e.error }
+
 func (t *trunk) attachMember(info bond.Member) (*member, error) {
 	nic, err := netlink.LinkByIndex(info.Ifindex)
 	if err != nil {
@@ -118,7 +123,7 @@ func (t *trunk) attachMember(info bond.Member) (*member, error) {
 	}
 	m := &member{Member: info, steer: steer}
 	if m.att, err = steer.Attach(info.Ifindex, t.cfg.attachMode(nic)); err != nil {
-		return nil, errors.Join(attachBusy(err), t.bond.twins.returnTwin(steer))
+		return nil, errors.Join(attachError{attachBusy(err)}, t.bond.twins.returnTwin(steer))
 	}
 	m.queues = ethtool.ReceiveQueues(info.Ifindex, info.Name, bpf.DefaultMaxQueues)
 	return m, nil
@@ -191,7 +196,7 @@ func (t *trunk) followBond() (w *netwatch.Watch, err error) {
 	b := t.bond
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.follower != nil { // another device of the trunk started to follow them
+	if b.follower != nil { // another device of the trunk did it
 		return b.follower.Watch(), nil
 	}
 	if b.follower, err = bond.Follow(t.att.Ifindex, t.log, readBond, t.onBond); err != nil {
@@ -223,33 +228,38 @@ func (t *trunk) onBond(s *bond.State) {
 	}
 }
 
-// memberRetry is the time after which memberLoop first tries again to open a member. It doubles with each try until the
-// bond changes, because each try may use up spare sockets of a process without privileges.
-const memberRetry = 5 * time.Second
+// memberRetry and memberRetryMax are the first and the longest time between two tries to attach the program to a member
+// that has the program of another process.
+const (
+	memberRetry    = 5 * time.Second
+	memberRetryMax = 5 * time.Minute
+)
 
 // memberLoop opens and closes members until the trunk is closed.
 func (t *trunk) memberLoop() {
-	wait, failed := memberRetry, 0
-	for {
-		var retry <-chan time.Time
-		if failed > 0 {
-			retry = time.After(wait)
-			wait *= 2
-		}
+	var retry <-chan time.Time
+	for wait := memberRetry; ; {
+		again, waiting := false, false
 		select {
 		case <-t.ended:
 			return
 		case <-t.bond.changed:
-			wait = memberRetry
 		case <-retry:
+			again = true
 		}
-		t.bond.space.Do(func() error { failed = t.changeMembers(); return nil })
+		t.bond.space.Do(func() error { waiting = t.changeMembers(again); return nil })
+		switch {
+		case !waiting:
+			retry, wait = nil, memberRetry
+		case again || retry == nil:
+			retry, wait = time.After(wait), min(2*wait, memberRetryMax)
+		}
 	}
 }
 
-// changeMembers serves the members of the bond, and no others. It returns the number of members that it could not open.
-// It runs in the namespace of the bond.
-func (t *trunk) changeMembers() (failed int) {
+// changeMembers serves the members of the bond, and no others. It tries to open a member only once; with again, it also
+// tries those that wait for another try, and it reports whether any do. It runs in the namespace of the bond.
+func (t *trunk) changeMembers(again bool) (waiting bool) {
 	b := t.bond
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -276,31 +286,43 @@ func (t *trunk) changeMembers() (failed int) {
 	}
 	for _, info := range s.Members {
 		same := func(m *member) bool { return m.Ifindex == info.Ifindex }
-		if slices.ContainsFunc(b.members, same) {
+		failed, tried := b.failed[info.Ifindex]
+		if slices.ContainsFunc(b.members, same) || tried && !(again && failed.waits) {
+			waiting = waiting || failed.waits
 			continue
 		}
 		if err := t.addMember(info); err != nil {
-			t.reportFailed(info, err)
+			waiting = t.reportFailed(info, err) || waiting
 			continue
 		}
 		delete(b.failed, info.Ifindex)
 		t.useSenders()
 		t.log.Info("member joined the bond", "member", info.Name, "members", len(b.members))
 	}
-	return len(b.failed)
+	return waiting
 }
 
-// reportFailed logs an error of opening a member, unless the last error of this member had the same text.
-func (t *trunk) reportFailed(m bond.Member, err error) {
-	text := verbs.ErrorText(err)
-	if text == t.bond.failed[m.Ifindex] {
-		return
+// memberError is an error of opening a member.
+type memberError struct {
+	text  string
+	waits bool // the program could not be attached: this is tried again, and takes no spare sockets
+}
+
+// reportFailed logs an error of opening a member, unless the last one had the same text. It reports whether opening is
+// tried again.
+func (t *trunk) reportFailed(m bond.Member, err error) (waits bool) {
+	_, waits = errors.AsType[attachError](err)
+	was, now := t.bond.failed[m.Ifindex], memberError{verbs.ErrorText(err), waits}
+	t.bond.failed[m.Ifindex] = now
+	next := "ip link set " + m.Name + " nomaster"
+	if waits {
+		next = "remove what the error names: xwarp tries again; or: " + next
 	}
-	t.bond.failed[m.Ifindex] = text
-	t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
-		"member", m.Name, "error", err,
-		"next", "remove what the error names: xwarp tries again; or: ip link set "+
-			m.Name+" nomaster")
+	if now != was {
+		t.log.Error("cannot serve a member of the bond: connections whose frames arrive there break",
+			"member", m.Name, "error", err, "next", next)
+	}
+	return waits
 }
 
 func isMember(s *bond.State, ifindex int) bool {
@@ -321,7 +343,7 @@ func (t *trunk) memberNames() (members, senders []string) {
 	return members, senders
 }
 
-// useSenders makes all threads send on the members on which the bond sends.
+// useSenders tells all threads on which members to send.
 func (t *trunk) useSenders() {
 	for _, th := range t.allThreads() {
 		th.do(func() {
@@ -337,8 +359,8 @@ func (t *trunk) allThreads() []*thread {
 	return slices.Clone(t.threads)
 }
 
-// addMember serves an interface that has become a member. The program comes before the sockets: without it the kernel
-// would reset connections whose frames arrive there.
+// addMember serves an interface that has become a member. The program comes first: without it the kernel would reset
+// connections whose frames arrive there.
 func (t *trunk) addMember(info bond.Member) error {
 	m, err := t.attachMember(info)
 	if err != nil {
@@ -356,7 +378,7 @@ func (t *trunk) addMember(info bond.Member) error {
 			continue
 		}
 		if t.cfg.PollNIC {
-			_ = t.startPolling(sock) // without polling the queue uses interrupts
+			_ = t.startPolling(sock) // interrupts do it otherwise
 		}
 		th.do(func() { err = th.group.Add(sock) })
 		if err != nil {
@@ -370,8 +392,7 @@ func (t *trunk) addMember(info bond.Member) error {
 	return nil
 }
 
-// bindMember is how long opening a member waits for a busy queue, as when an interface returns to the bond just after
-// it left.
+// bindMember is how long a queue of a new member may be busy, such as that of one that has just left.
 const bindMember = time.Second
 
 // closeMember undoes addMember.
@@ -401,7 +422,7 @@ func (t *trunk) detach() error {
 	return errors.Join(errs...)
 }
 
-// closeFollower stops following the bond. memberLoop must have ended.
+// closeFollower ends changes of the members. memberLoop has ended.
 func (t *trunk) closeFollower() {
 	if t.bond == nil {
 		return
