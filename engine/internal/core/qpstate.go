@@ -239,7 +239,7 @@ func (q *QP) free() {
 	s, goesOn := q.shard.Load(), false
 	defer func() { // also after a panic: goroutines may wait
 		if !goesOn {
-			q.leave(s)
+			q.leaveWorker(s)
 		}
 	}()
 	for more := true; more; {
@@ -250,8 +250,8 @@ func (q *QP) free() {
 	}
 }
 
-// leave releases what q holds on the worker of s, which may be nil, and marks q as freed.
-func (q *QP) leave(s *Shard) {
+// leaveWorker releases what q holds on the worker of s, which may be nil, and marks q as freed.
+func (q *QP) leaveWorker(s *Shard) {
 	defer q.reach(lifeFreed)
 	q.rdma.Destroy()
 	if s != nil {
