@@ -384,8 +384,8 @@ func TestOthersStage(t *testing.T) {
 	}
 }
 
-// TestListing: a listing is decoded into the list that was encoded. One that is cut off, or has a name that could lead a
-// client outside its directory, is refused.
+// TestListing: a listing is decoded into the list that was encoded. One that is cut off, or has a name that could lead
+// a client outside its directory, is refused.
 func TestListing(t *testing.T) {
 	list := []Entry{
 		{"a", Attr{Kind: KindFile, Length: 7}}, {strings.Repeat("é", 100), Attr{Kind: KindDir}},
