@@ -98,12 +98,13 @@ func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
 	}
 }
 
-// resumeConn continues on w a connection in SYN-SENT that another worker started with the initial sequence number iss.
-// s is the peer's answer to the SYN.
-func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
+// resumeConn continues on w a connection in SYN-SENT that another worker started with the initial sequence number iss
+// and the path MTU mtu. s is the peer's answer to the SYN.
+func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, mtu int, s *stack.Stray) {
 	o, err := x.newUpper(w, c)
 	if err == nil {
 		cfg := x.rdmaConfig()
+		cfg.PathMTU = mtu
 		_, err = w.stk.Resume(tupleOf(c.Local, c.Remote), &cfg, o, iss, core.Now())
 	}
 	if err == nil {

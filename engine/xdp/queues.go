@@ -96,9 +96,10 @@ func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 	if !ok || !c.IsActive() {
 		return false
 	}
+	mtu := e.Conn().Info(core.Now()).PathMTU
 	iss := from.stk.Withdraw(e, core.Now())
 	c.Unbind(from.Shard)
-	if !to.Post(func() { x.resumeConn(to, c, iss, s) }) {
+	if !to.Post(func() { x.resumeConn(to, c, iss, mtu, s) }) {
 		c.Report(verbs.ErrClosed)
 		return true
 	}

@@ -1,8 +1,11 @@
 package xdp_test
 
 import (
+	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
@@ -26,7 +29,8 @@ func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 }
 
 // TestQueues opens connections, in both directions, between a device with two queues and a kernel, which sends on
-// either queue. Both queues must receive frames, and frames on the queue of another worker must be handed over.
+// either queue. Both queues must receive frames, and frames on the queue of another worker must be handed over. A
+// connection that moves to another worker keeps the MTU of its route.
 func TestQueues(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -35,6 +39,12 @@ func TestQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
+	const mtu = 1400
+	peer := tn.B.Addr4.Addr()
+	if err := tn.A.Netlink().RouteAdd(&netlink.Route{LinkIndex: tn.A.Link.Index, MTU: mtu,
+		Dst: &net.IPNet{IP: peer.AsSlice(), Mask: net.CIDRMask(32, 32)}}); err != nil {
+		t.Fatal(err)
+	}
 	var da *xdp.Device
 	if err := tn.A.Do(func() (err error) {
 		da, err = xdp.Open(xdp.Config{Interface: tn.A.Link.Name, Queues: []int{0, 1}})
@@ -47,8 +57,11 @@ func TestQueues(t *testing.T) {
 	var s xdp.Stats
 	for i := range 64 { // the queue of a connection is random
 		a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
-		verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 0))
+		verbstest.Connect(t, a, b, netip.AddrPortFrom(peer, 0))
 		verbstest.Exercise(t, a, b)
+		if v, err := a.QP.Info(); err != nil || v.TCP.PathMTU != mtu {
+			t.Errorf("path MTU %d, that of the route is %d: %v", v.TCP.PathMTU, mtu, err)
+		}
 		c, d := verbstest.New(t, db, 1<<20), verbstest.New(t, da, 1<<20)
 		verbstest.Connect(t, c, d, netip.AddrPortFrom(tn.A.Addr4.Addr(), uint16(7200+i)))
 		verbstest.Exercise(t, c, d)
