@@ -142,6 +142,7 @@ type ComparedRow struct {
 	Best   float64   `json:"best" doc:"ratio of the best figures of both binaries"`
 	Slower bool      `json:"fallen" doc:"median and best are below the tolerance, in two sets of rounds"`
 	Error  string    `json:"error,omitempty" doc:"why the measurement failed"`
+	err    error     // the new binary failed
 }
 
 // Tolerance is the fraction by which the median ratio and the best ratio may be below 1.
@@ -151,7 +152,7 @@ const Tolerance = 0.03
 var ErrSlower = errors.New("slower than the old binary")
 
 // compareBinaries measures all workloads, or those of o.Only. It returns rows even if it fails. A workload that cannot
-// be measured, such as one that the old binary does not support, has its error in its row, and is not a failure.
+// be measured has its error in its row. It is a failure unless the old binary cannot do it.
 func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow, err error) {
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(Workloads, func(w Workload) bool { return w.Name == name }) {
@@ -174,6 +175,7 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 		if ctx.Err() != nil {
 			return rows, context.Cause(ctx)
 		}
+		errs = append(errs, row.err)
 		if row.Slower {
 			errs = append(errs, fmt.Errorf("%w: %s: %.3f (best against best %.3f)", ErrSlower,
 				w.Name, row.Median, row.Best))
@@ -201,7 +203,9 @@ func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) Compare
 		for _, binary := range order {
 			x, err := runBenchLocal(ctx, binary, w, o.Duration)
 			if err != nil {
-				row.Error = err.Error()
+				if row.Error = err.Error(); binary == o.New {
+					row.err = fmt.Errorf("%s: not measured: %w", w.Name, err)
+				}
 				return row
 			}
 			figures[binary] = x

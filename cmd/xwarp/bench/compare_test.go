@@ -50,6 +50,9 @@ func TestCompareBinaries(t *testing.T) {
 			if len(rows) != 2 || errors.Is(err, ErrSlower) != (len(tc.slower) > 0) {
 				t.Fatalf("%d rows, %v", len(rows), err)
 			}
+			if len(tc.slower) == 0 && (err != nil) != (len(tc.failed) > 0) {
+				t.Errorf("the new binary fails at %q: %v", tc.failed, err)
+			}
 			for i, want := range []float64{tc.rate, tc.latency} {
 				r := rows[i]
 				failed := strings.Contains(strings.Join(tc.failed, " "), r.Name)
@@ -65,6 +68,17 @@ func TestCompareBinaries(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOldBinaryCannot: a workload that the old binary cannot do is no failure.
+func TestOldBinaryCannot(t *testing.T) {
+	rows, err := compareBinaries(t.Context(), CompareOptions{
+		Old: writeProgram(t, "old", `echo "unknown flag: --tx" >&2; exit 1`),
+		New: writeProgram(t, "new", benchLocalAnswer(1000, 5)), Rounds: 1,
+		Only: []string{"write-1500"}})
+	if err != nil || rows[0].Error == "" {
+		t.Errorf("%v, %+v", err, rows)
 	}
 }
 
