@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"os"
 	"regexp"
 	"runtime"
@@ -10,16 +11,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
 	"xwarp/bpf"
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/ntuple"
 	"xwarp/ring"
 )
 
-// Report describes an interface for a bug report. Anonymous removes MAC addresses, and the addresses and names of this
-// host and its peer.
+// Report describes an interface for a bug report. Anonymous removes addresses and names.
 type Report struct {
 	Kernel     string     `json:"kernel" doc:"kernel release"`
 	Processor  string     `json:"processor" doc:"architecture: amd64, arm64"`
@@ -127,7 +125,22 @@ func readID(file string) string {
 
 var mac = regexp.MustCompile(`(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
 
-// Anonymous replaces MAC addresses, the host's name and addresses, and the names in others, in the results of the
+// address matches what may be an IP address, with a port or without one.
+var address = regexp.MustCompile(`[0-9A-Fa-f:.]*[:.][0-9A-Fa-f:.]+`)
+
+// hideAddress replaces the IP address in a match of address.
+func hideAddress(s string) string {
+	text := strings.TrimRight(s, ".:") // of the sentence
+	if _, err := netip.ParseAddr(text); err == nil {
+		return "ADDRESS" + s[len(text):]
+	}
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return fmt.Sprintf("ADDRESS:%d%s", at.Port(), s[len(text):])
+	}
+	return s
+}
+
+// Anonymous replaces MAC addresses, IP addresses, the host's name, and the names in others, in the results of the
 // checks and in errors.
 func (r *Report) Anonymous(others ...string) error {
 	names := map[string]string{}
@@ -136,13 +149,6 @@ func (r *Report) Anonymous(others ...string) error {
 		return err
 	}
 	names[host] = "HOST"
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("addresses of this host: %w", err)
-	}
-	for _, a := range addrs {
-		names[a.IP.String()] = "ADDRESS"
-	}
 	for _, o := range others {
 		names[o] = "PEER"
 	}
@@ -161,6 +167,7 @@ func (r *Report) Anonymous(others ...string) error {
 			parts := word.FindStringSubmatch(m)
 			return parts[1] + names[parts[2]] + parts[3]
 		})
+		*s = address.ReplaceAllStringFunc(*s, hideAddress)
 	}
 	for i := range r.Lines {
 		l := &r.Lines[i]
