@@ -163,7 +163,7 @@ func TestReceiverWaitsForFreeRecords(t *testing.T) {
 		}
 		g.offer(g.borders[1], len(g.stream))
 		g.offer(0, g.borders[1])
-		if len(g.sink.placed) != overdraft || !g.r.stalled || g.r.Stats().LimitDrops != 0 {
+		if len(g.sink.placed) != overdraft || !g.r.awaitsRecords || g.r.Stats().LimitDrops != 0 {
 			t.Fatalf("%d placed, %+v", len(g.sink.placed), g.r.Stats())
 		}
 		err := g.advance(len(g.stream))

@@ -51,7 +51,7 @@ func (r *Receiver) isNext(at seq.Num) bool {
 	e := &r.inOrder
 	p := e.end
 	return uint32(at)-uint32(r.start) == uint32(p) && e.chainEnd == p && e.records.head == none &&
-		len(r.islands) == 0 && !r.pending.on && !r.stalled && r.err == nil && !r.cfg.Layered
+		len(r.islands) == 0 && !r.pending.on && !r.awaitsRecords && r.err == nil && !r.cfg.Layered
 }
 
 // parseLength reads the length field of the FPDU that begins at stream offset p with b. head is where in b the ULPDU

@@ -62,8 +62,8 @@ func TestPlacePanics(t *testing.T) {
 	}
 }
 
-// TestSenderUnfreezes: unfrozen FPDUs and the waiting ULPDU are never sent; others take their place in the stream. From
-// within an FPDU nothing is unfrozen.
+// TestSenderUnfreezes: Unfreeze makes the sender forget the FPDUs from a sequence number on, and the waiting ULPDU.
+// They are never sent; others take their place in the stream. If no FPDU begins at the number, it does nothing.
 func TestSenderUnfreezes(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
 		src := &messageSource{left: 8000, most: 900}

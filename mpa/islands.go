@@ -40,7 +40,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 		r.stats.Unaligned++
 	}
 	p.end = s.kept
-	r.stalled = v == postpone
+	r.awaitsRecords = v == postpone
 	switch {
 	case v == fail:
 		return r.err
@@ -104,11 +104,11 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 		l := r.walkLimit(0, true)
 		if !r.islandFollows() || l.endsAtFPDU {
 			v := r.walk(&r.inOrder, l)
-			r.stalled = v == postpone
+			r.awaitsRecords = v == postpone
 			if v == fail {
 				return r.err
 			}
-			if r.stalled || !r.islandFollows() {
+			if r.awaitsRecords || !r.islandFollows() {
 				return nil
 			}
 		}

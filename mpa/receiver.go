@@ -61,14 +61,14 @@ type Receiver struct {
 	sink  Sink
 	start seq.Num // of stream offset 0
 
-	pending     pendingDelivery // the newest FPDU, if no other waits for the left edge
-	inOrder     part            // the part in order; its records wait for the left edge
-	islands     []part          // in stream order
-	islandArray []part          // the whole array that islands is a slice of
-	reassembly  reassembly
-	recordsUsed int
-	stalled     bool // complete FPDUs in order wait for free records
-	waiting     bool // the sink is not ready for the next FPDU in order, recorded or not
+	pending       pendingDelivery // the newest FPDU, if no other waits for the left edge
+	inOrder       part            // the part in order; its records wait for the left edge
+	islands       []part          // in stream order
+	islandArray   []part          // the whole array that islands is a slice of
+	reassembly    reassembly
+	recordsUsed   int
+	awaitsRecords bool // complete FPDUs in order wait for free records
+	waiting       bool // the sink is not ready for the next FPDU in order, recorded or not
 
 	err             *ulpdu.Error // ended the stream: no further byte is accepted
 	deliveryStopped bool         // no further FPDU is delivered
@@ -167,7 +167,7 @@ func (r *Receiver) Advance(to seq.Num) *ulpdu.Error {
 		if err := r.deliverUpTo(min(left, max(r.inOrder.end, r.inOrder.chainEnd))); err != nil {
 			return err
 		}
-		if !r.stalled || r.err != nil {
+		if !r.awaitsRecords || r.err != nil {
 			return r.err
 		}
 		r.seg.clear(r.inOrder.end)

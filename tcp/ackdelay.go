@@ -35,8 +35,9 @@ func (d *ackDelay) startWait(c *Conn, now tick.Time) bool {
 	return true
 }
 
-// onExpired handles a wait that reached its end without enough segments.
-func (d *ackDelay) onExpired(c *Conn, now tick.Time) {
+// backOff is called when the timer ends a wait. If the stream had paused meanwhile, the next acknowledgements do not
+// wait: twice as many as after the previous such wait.
+func (d *ackDelay) backOff(c *Conn, now tick.Time) {
 	if !d.waiting {
 		return
 	}

@@ -153,7 +153,7 @@ func (c *Conn) Expire(now tick.Time) {
 		if !c.ackDelay.waiting && !c.push.brief {
 			c.n.DelayedAcks++
 		}
-		c.ackDelay.onExpired(c, now)
+		c.ackDelay.backOff(c, now)
 		c.push.NoteSent(now)
 		c.AckNow()
 	}

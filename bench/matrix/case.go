@@ -99,7 +99,8 @@ func timed(s endpoint.Spec) endpoint.Spec {
 	return s
 }
 
-// bw returns a bandwidth test of one connection, with enough bytes under way that it never waits for completions.
+// bw returns a bandwidth test of one connection. At most 2 MiB are under way, in 8 to 4096 messages, so that TCP does
+// not run out of data while completions are on their way; of Reads, 16 messages are.
 func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	s := timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Bandwidth, Size: size})
 	s.Depth = min(4096, max(8, 2*mebibyte/size))

@@ -366,7 +366,7 @@ func (s *Stream) Err() error {
 func (s *Stream) Unsent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tx.Unacked()
+	return s.tx.Buffered()
 }
 
 // Unread returns the number of bytes that Read would return (SIOCINQ).

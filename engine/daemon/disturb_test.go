@@ -180,7 +180,7 @@ func TestForeignProgram(t *testing.T) {
 	}
 }
 
-// TestBusyQueue: the error names the user of a queue, and the next step.
+// TestBusyQueue: the error names the interface and the queue, and says that another AF_XDP socket uses it.
 func TestBusyQueue(t *testing.T) {
 	tn := hosts(t)
 	if err := tn.A.Do(func() error {

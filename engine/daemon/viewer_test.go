@@ -68,8 +68,8 @@ func TestSnapshotIsFresh(t *testing.T) {
 	}
 }
 
-// TestUnreadSnapshot: a program requests snapshots and reads nothing. Other programs of its user, and of others, still
-// get replies.
+// TestUnreadSnapshot: a program requests snapshots and reads nothing. Another program of its user still gets
+// replies.
 func TestUnreadSnapshot(t *testing.T) {
 	_, socket := kernel(t, "")
 	rogue := dialRaw(t, socket)

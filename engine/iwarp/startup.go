@@ -218,8 +218,8 @@ func (c *Conn) failStartup(err error) {
 	c.move(refused)
 }
 
-// startupRefused sets the error of a start-up that the peer ended. If hadRequest, the peer had received the Request,
-// and Retry may advise another attempt (RFC 6581, 10).
+// startupRefused sets the error of a start-up that ended early. hadRequest means that the peer got the Request and then
+// closed or reset the connection: the initiator's Initiator.Retry may then advise another attempt (RFC 6581, 10).
 func (c *Conn) startupRefused(why string, hadRequest bool) {
 	if begun := c.startAt != tick.Never; begun && hadRequest && !c.cfg.Responder {
 		c.setStartupErr(c.ini.PeerClosed(why))

@@ -73,7 +73,8 @@ func (d *delayed) Next(room int) (int, bool) {
 	return d.Conn.Next(room)
 }
 
-// NextRun implements tcp.RunSource.
+// NextRun implements tcp.RunSource. While bytes of the earlier stream are unacknowledged, it offers no run of segments,
+// so that TCP calls Next for each.
 func (d *delayed) NextRun(size, most int) (n int, more bool) {
 	if d.prior != nil {
 		return 0, true

@@ -66,7 +66,7 @@ var foreignCheck = check{
 		default:
 			return fine("xwarp will join libxdp's dispatcher of %s: %s", e.name(), d.Programs)
 		}
-		f, err := e.attachedProgram()
+		f, err := e.tryAttachProgram()
 		switch {
 		case err == nil:
 			return fine("the XDP program of %s was detached during the check", e.name())
@@ -86,9 +86,9 @@ func (e *env) hasProgram() bool {
 	return x != nil && x.Attached
 }
 
-// attachedProgram tries to attach xwarp's program. It returns the error, and the XDP program that prevents attaching,
+// tryAttachProgram tries to attach xwarp's program. It returns the error, and the XDP program that prevents attaching,
 // nil if none does. The attempt replaces no program.
-func (e *env) attachedProgram() (f *bpf.ForeignProgramError, err error) {
+func (e *env) tryAttachProgram() (f *bpf.ForeignProgramError, err error) {
 	err = tryAttach(e.nic.Attrs().Index, bpf.ModeAuto)
 	errors.As(err, &f)
 	return f, err
@@ -102,7 +102,7 @@ func (e *env) isServed() bool {
 	if d, err := bpf.Dispatched(e.nic); d != nil || err != nil {
 		return d != nil && d.Ours && !d.Left
 	}
-	f, _ := e.attachedProgram()
+	f, _ := e.tryAttachProgram()
 	return f != nil && f.Name == steeringProgram
 }
 

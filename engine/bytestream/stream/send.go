@@ -34,10 +34,10 @@ func (s *Send) Close() { s.closed = true }
 // Free returns how many bytes Write accepts now, unless s is closed.
 func (s *Send) Free() int { return s.max - s.end.Diff(s.una) }
 
-// Waiting returns the number of bytes not yet passed to TCP. Unacked returns the number of all bytes in s, which the
+// Waiting returns the number of bytes not yet passed to TCP. Buffered returns the number of all bytes in s, which the
 // peer has not acknowledged.
-func (s *Send) Waiting() int { return s.end.Diff(s.next) }
-func (s *Send) Unacked() int { return s.end.Diff(s.una) }
+func (s *Send) Waiting() int  { return s.end.Diff(s.next) }
+func (s *Send) Buffered() int { return s.end.Diff(s.una) }
 
 // Write appends as many bytes of p as fit and returns their number; 0 after Close.
 func (s *Send) Write(p []byte) int {
@@ -45,7 +45,7 @@ func (s *Send) Write(p []byte) int {
 		return 0
 	}
 	n := min(len(p), s.Free())
-	used := s.Unacked()
+	used := s.Buffered()
 	s.hold(s.una, used, used+n)
 	s.write(s.end, p[:n])
 	s.end = s.end.Add(n)

@@ -50,10 +50,10 @@ func TestSendModel(t *testing.T) {
 					t.Fatalf("seed %d: bytes %d..%d are wrong", seed, from, to)
 				}
 			}
-			if s.Waiting() != len(all)-next || s.Unacked() != len(all)-una ||
-				s.Free() != s.max-s.Unacked() ||
+			if s.Waiting() != len(all)-next || s.Buffered() != len(all)-una ||
+				s.Free() != s.max-s.Buffered() ||
 				s.Pending() != (seq.Range{Start: start.Add(next), End: start.Add(len(all))}) {
-				t.Fatalf("seed %d: waiting %d, unacked %d", seed, s.Waiting(), s.Unacked())
+				t.Fatalf("seed %d: waiting %d, unacked %d", seed, s.Waiting(), s.Buffered())
 			}
 		}
 	}
@@ -91,8 +91,8 @@ func TestSendRules(t *testing.T) {
 		t.Error("written after Close")
 	}
 	s.Acked(1 << 20) // invalid values are clipped
-	if s.Unacked() != 0 {
-		t.Error(s.Unacked())
+	if s.Buffered() != 0 {
+		t.Error(s.Buffered())
 	}
 }
 

@@ -62,7 +62,7 @@ func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, er
 		}
 		c.SetReadDeadline(time.Now().Add(wait))
 		for err = ErrMessage; errors.Is(err, ErrMessage); {
-			a, err = answerOf(c, q)
+			a, err = readAnswer(c, q)
 		}
 		if err == nil || errors.Is(err, unix.ECONNREFUSED) || ctx.Err() != nil {
 			return a, err // refused: the peer's kernel reports that no port mapper runs
@@ -71,8 +71,8 @@ func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, er
 	return a, err
 }
 
-// answerOf reads the answer to q. For any other datagram it fails with ErrMessage.
-func answerOf(c net.Conn, q *Message) (a Message, err error) {
+// readAnswer reads the answer to q. For any other datagram it fails with ErrMessage.
+func readAnswer(c net.Conn, q *Message) (a Message, err error) {
 	var b [RequestLen + 1]byte
 	n, err := c.Read(b[:])
 	if err != nil {

@@ -153,7 +153,7 @@ func TestRefused(t *testing.T) {
 // TestFixedTable: a card whose RSS table cannot change still gets the rules, and Look reports the shared queues.
 func TestFixedTable(t *testing.T) {
 	f := card.New("eth9", 8)
-	f.Fixed = true
+	f.FixedTable = true
 	if err := Set(f, both(4, 5)); err != nil {
 		t.Fatal(err)
 	}

@@ -61,12 +61,12 @@ type Follower struct {
 	policies []*Policy
 	taken    [][sha256.Size]byte // see wasTaken; newest last
 
-	mu      sync.Mutex
-	n       Counters
-	refused error // why the latest SA was refused
-	closed  bool
-	pause   time.Duration // before requesting a replacement for the next refused SA
-	timers  map[*time.Timer]bool
+	mu               sync.Mutex
+	n                Counters
+	refused          error // why the latest SA was refused
+	closed           bool
+	nextReplacePause time.Duration // before requesting a replacement for the next refused SA
+	timers           map[*time.Timer]bool
 }
 
 // entry is an SA with the if_id.
@@ -352,7 +352,7 @@ func (f *Follower) assign() {
 			e.status = refused
 			f.refuse(e.sa, err)
 		case e.status == outbound:
-			f.count(func() { f.n.Taken++; f.pause = 0 })
+			f.count(func() { f.n.Taken++; f.nextReplacePause = 0 })
 		}
 	}
 }
@@ -444,8 +444,8 @@ func (f *Follower) refuse(sa *SA, why error) {
 		if f.closed || !errors.Is(why, errUsed) { // its successor would not be better
 			return
 		}
-		pause := f.pause
-		f.pause = min(max(2*f.pause, replacePause), maxReplacePause)
+		pause := f.nextReplacePause
+		f.nextReplacePause = min(max(2*f.nextReplacePause, replacePause), maxReplacePause)
 		var t *time.Timer
 		t = time.AfterFunc(pause, func() {
 			f.mu.Lock()

@@ -16,7 +16,7 @@ type Card struct {
 	Room       uint32                       // maximum number of rules
 	Special    bool                         // the driver chooses locations
 	NoContexts bool                         // no RSS contexts
-	Fixed      bool                         // the RSS table cannot be changed
+	FixedTable bool                         // the RSS table cannot be changed
 	Never      bool                         // rules are not supported
 	Refuse     func(rule []byte) unix.Errno // refuses a rule, a struct ethtool_rxnfc
 	Killed     int                          // the Killed-th command from now and all later ones fail; 0: none fails
@@ -104,7 +104,7 @@ func (f *Card) Ioctl(b []byte) error {
 		}
 		put(4, uint32(len(f.Table)))
 	case unix.ETHTOOL_SRXFHINDIR:
-		if f.Fixed {
+		if f.FixedTable {
 			return unix.EOPNOTSUPP
 		}
 		if u32(4) == 0 {
