@@ -197,7 +197,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunGivesUp checks that a cancelled run leaves no descriptor open: no namespace, socket or BPF program.
+// TestRunGivesUp checks that a cancelled run fails with the cause of the cancellation, and that it leaves no descriptor
+// open: no namespace, socket or BPF program.
 func TestRunGivesUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -232,8 +233,8 @@ func TestRunGivesUp(t *testing.T) {
 	}
 }
 
-// TestCapture checks that the file begins with the SYN, holds the data of both directions and a FIN, and is complete
-// when Run returns.
+// TestCapture checks the capture file of a run: it begins with the SYN, and has a FIN and at least the bytes that the
+// three verbs move. When Run returns, the file has as many packets as the result says.
 func TestCapture(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

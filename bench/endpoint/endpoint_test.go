@@ -37,7 +37,8 @@ func TestSpecComplete(t *testing.T) {
 	}
 }
 
-// TestWindow checks that only messages between the end of the warm-up and the end of the duration count.
+// TestWindow checks that only messages between the end of the warm-up and the end of the duration count, and that the
+// measurement then ends.
 func TestWindow(t *testing.T) {
 	s := Spec{Size: 100, Warmup: time.Second, Duration: 2 * time.Second}
 	w := window{spec: &s}
@@ -134,7 +135,8 @@ func TestCrowd(t *testing.T) {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// TestNoServer checks that a client reports an error if its peer is not a measuring server.
+// TestNoServer checks that a client reports an error if its peer hangs up, refuses the measurement, has another schema,
+// or is not a measuring server.
 func TestNoServer(t *testing.T) {
 	for name, talk := range map[string]func(c net.Conn){
 		"hangs up":     func(c net.Conn) { c.Close() },

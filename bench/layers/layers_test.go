@@ -16,7 +16,7 @@ import (
 	"xwarp/bpf"
 )
 
-// TestPaths checks that the rig moves data and that the engines allocate nothing.
+// TestPaths checks that the Writes of the rig arrive unchanged and that the engines allocate nothing.
 func TestPaths(t *testing.T) {
 	for _, markers := range []bool{true, false} {
 		r, err := newRig(1500, markers)

@@ -34,7 +34,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestQuotient checks that values of the same round are divided, and that a round in which either failed has no ratio.
+// TestQuotient checks that values of the same round are divided. A round has no ratio if either measurement failed or
+// the divisor is 0.
 func TestQuotient(t *testing.T) {
 	got := quotient([]float64{2, 9, missing, 8, 1}, []float64{1, 3, 4, missing, 0})
 	if d := cmp.Diff([]float64{2, 3, missing, missing, missing}, got); d != "" {
@@ -42,8 +43,8 @@ func TestQuotient(t *testing.T) {
 	}
 }
 
-// TestTargetsExist checks that every target names variants that some case measures, and that the names of cases and
-// targets are unique.
+// TestTargetsExist checks that every variant of a case has a valid Spec, and that every target names variants that some
+// case measures. The names of cases and of targets must be unique.
 func TestTargetsExist(t *testing.T) {
 	known := map[string]bool{}
 	seen := map[string]bool{}
@@ -122,7 +123,7 @@ func TestOtherProcessor(t *testing.T) {
 	}
 }
 
-// TestSave checks that saved results load unchanged, and that every plot with data is written.
+// TestSave checks that saved results load unchanged, and that the Markdown file and every plot are written.
 func TestSave(t *testing.T) {
 	res := &Results{Schema: Schema, Date: "2026-01-01", Rounds: 2,
 		Env: endpoint.Env{CPU: "Maker(R) Model X (family 6, model 167)"}}

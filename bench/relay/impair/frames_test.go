@@ -34,7 +34,7 @@ type segment struct {
 	fin     bool
 	psh     bool
 	rst     bool
-	ts      uint32 // timestamp option when not 0
+	ts      uint32 // TSval of the timestamp option; 0 for no option
 	ecn     uint8
 	payload []byte
 }

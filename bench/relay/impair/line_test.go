@@ -277,8 +277,8 @@ func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 	}
 }
 
-// TestChecksumVectors checks the examples of the standards: the sum 0xddf2 of RFC 1071, section 3, and the corner case
-// of an update in RFC 1624, section 4.
+// TestChecksumVectors checks examples of the standards: the tests' own sum functions by the sum 0xddf2 of RFC 1071,
+// section 3, and updated by the corner case of RFC 1624, section 4.
 func TestChecksumVectors(t *testing.T) {
 	if got := ^fold(onesSum(0, []byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6,
 		0xf7})); got != 0xddf2 {

@@ -136,7 +136,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestStagesAreIndependent checks that switching other stages on does not change which frames are lost.
+// TestStagesAreIndependent checks that duplication, corruption and reordering do not change which frames are lost.
 func TestStagesAreIndependent(t *testing.T) {
 	lost := func(cfg Config) (seqs []uint32) {
 		b := newBench(t, cfg, 6, 1500)
