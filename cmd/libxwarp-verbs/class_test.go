@@ -32,8 +32,9 @@ func (e *end) classes() (stop func() map[int]bool) {
 	}
 }
 
-// TestClass runs perftest with a class of traffic: by rdma_set_option, and by the traffic class of an address vector.
-// The lower two bits of the class belong to ECN. TestDSCP of engine/daemon looks at the frames.
+// TestClass runs perftest with a class of traffic, set by rdma_set_option or by the traffic class of an address vector.
+// It checks the DSCP that the daemons report for the connections: the class without its lower two bits, which belong to
+// ECN. TestDSCP of engine/daemon looks at the frames.
 func TestClass(t *testing.T) {
 	a, b := pair(t)
 	for _, e := range []*end{a, b} {

@@ -8,7 +8,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// TestPostPoll runs the program of make post-poll. Its figures are only valid on a quiet machine.
+// TestPostPoll runs the program of make post-poll and logs its figures, which are only valid on a quiet machine. It
+// fails only if the program does.
 func TestPostPoll(t *testing.T) {
 	needs.Long(t)
 	program := filepath.Join(dir, "postpoll")

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestOtherNamespace runs a program in another network namespace than that of its daemon. An interface there with the
-// index of the daemon's interface is not the interface of the device, whatever its name.
+// TestOtherNamespace runs a program in another network namespace than that of its daemon. The device must have its GUID
+// but no interface index, although the program's namespace has an interface with the index of the daemon's. The program
+// checks that rdma_bind_addr fails for the address of that interface.
 func TestOtherNamespace(t *testing.T) {
 	a, b := pair(t)
 	b.daemon.Close()

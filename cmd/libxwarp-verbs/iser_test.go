@@ -46,8 +46,8 @@ func exportDisk(t testing.TB, e, peer *end, file string) *program {
 }
 
 // TestISER reads and writes a disk that tgt exports over iSER, with QEMU's block layer (libiscsi): tgt reads written
-// data from QEMU's memory, and writes read data into it. The tools of libiscsi treat a reply that is a second late as
-// an error, which fails on a busy machine.
+// data from QEMU's memory, and writes read data into it. The test does not use the tools of libiscsi, because they
+// treat a reply that is a second late as an error.
 func TestISER(t *testing.T) {
 	a, b := pair(t)
 	const size, mib = 32 << 20, 1 << 20
@@ -89,7 +89,8 @@ func TestISER(t *testing.T) {
 	}
 }
 
-// qemuIO runs commands in QEMU's block layer. Each verifies its pattern.
+// qemuIO runs commands in QEMU's block layer. The test fails if a read with -P finds another pattern, or if QEMU prints
+// an error.
 func (e *end) qemuIO(t testing.TB, commands []string, url string, peer *end) {
 	t.Helper()
 	words := []string{"qemu-io", "-f", "raw"}

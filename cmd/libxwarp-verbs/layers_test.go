@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestHeadersIncludeLowerLayers checks the includes of the library: no file may bypass the layers by declaring
-// functions of another layer itself.
+// TestHeadersIncludeLowerLayers checks the includes of the library: each source file includes one header, that of its
+// layer, and each header those of lower layers. No source file except refuse.c may declare functions or variables of
+// another file itself.
 func TestHeadersIncludeLowerLayers(t *testing.T) {
 	lower := map[string][]string{
 		"layout.h":  nil,
@@ -109,8 +110,9 @@ func TestFilesFormNoCircle(t *testing.T) {
 	}
 }
 
-// TestForkedChildHasNewLocks checks that each lock of a file is set up again in the child of a fork, where its holder
-// does not exist. The lock of memory.c is an exception: the fork itself holds it.
+// TestForkedChildHasNewLocks checks that the source initializes each static mutex and condition a second time, for the
+// child of a fork, in which the thread that holds it does not exist. memory.c is an exception: the fork itself holds
+// its lock.
 func TestForkedChildHasNewLocks(t *testing.T) {
 	static := regexp.MustCompile(`(\w+) = PTHREAD_(MUTEX|COND)_INITIALIZER;`)
 	files, err := filepath.Glob("lib/*.c")

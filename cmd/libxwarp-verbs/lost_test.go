@@ -62,7 +62,8 @@ func (e *end) process(t *testing.T) *exec.Cmd {
 	}
 }
 
-// TestDaemonKilled kills the daemon while a program counts the completions of its requests.
+// TestDaemonKilled kills the daemon of a program that has posted requests. The program checks that each of them
+// completes with an error.
 func TestDaemonKilled(t *testing.T) {
 	a, b := pair(t)
 	lost := own(t, "lost")
@@ -102,7 +103,7 @@ func stop(t *testing.T, d *exec.Cmd) {
 	}
 }
 
-// TestForkWhileBusy runs a program that forks while another of its threads waits for the daemon.
+// TestForkWhileBusy runs a program that forks while another of its threads waits for a reply of the daemon.
 func TestForkWhileBusy(t *testing.T) {
 	a, b := pair(t)
 	d := a.process(t)

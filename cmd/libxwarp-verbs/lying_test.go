@@ -225,7 +225,7 @@ func (l *liar) tell(program *control.Socket, c *net.UnixConn, k control.Kind, bo
 }
 
 // TestLyingDaemon sends wrong replies to programs under the sanitizers. The programs may fail, but must not access
-// memory that they do not own. XWARP_LIES=500 runs longer.
+// memory that they do not own. XWARP_LIES is the number of runs: 24 by default.
 func TestLyingDaemon(t *testing.T) {
 	needs.Long(t)
 	run, err := os.MkdirTemp(dir, "liar")
@@ -273,8 +273,8 @@ func TestLyingDaemon(t *testing.T) {
 	}
 }
 
-// checkLied waits a limited time for the end of a program that got wrong replies, since it may wait for its daemon
-// forever.
+// checkLied waits a second for the end of a program that got wrong replies, and then kills it, since it may wait for
+// its daemon forever. The test fails if a sanitizer reports an error, or if another signal ends the program.
 func checkLied(t *testing.T, p *program) {
 	t.Helper()
 	killed := false

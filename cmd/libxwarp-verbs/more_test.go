@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestAtomics runs two programs that add and swap in each other's memory.
+// TestAtomics runs perftest's atomic measurements: the client adds to, and compares and swaps, memory of the server.
 func TestAtomics(t *testing.T) {
 	a, b := pair(t)
 	for _, line := range []string{"ib_atomic_bw -n 100", "ib_atomic_lat -n 20 -A CMP_AND_SWAP"} {
@@ -53,7 +53,8 @@ func TestQperf(t *testing.T) {
 	}
 }
 
-// TestRefused runs a program that needs datagrams: it must fail.
+// TestRefused runs a program that needs datagrams, which must fail with that reason, and a client of a port without a
+// listener, which must be rejected.
 func TestRefused(t *testing.T) {
 	a, b := pair(t)
 	p := a.start(t, "udaddy -s @", b)
@@ -79,7 +80,7 @@ func busy(t *testing.T, a, b *end) (server, client *program) {
 	return server, client
 }
 
-// TestKilled kills a program: its peer must notice, and the daemon must release its resources.
+// TestKilled kills a program: its peer must notice and exit, and both daemons must release all their resources.
 func TestKilled(t *testing.T) {
 	a, b := pair(t)
 	server, client := busy(t, a, b)
@@ -104,7 +105,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestDaemonEnds stops the daemon: programs must get the event that their device is gone.
+// TestDaemonEnds stops a daemon. ibv_asyncwatch and a listening rping must get the event that their device is gone; a
+// connected rping must end with that event or with an error.
 func TestDaemonEnds(t *testing.T) {
 	a, b := pair(t)
 	watch := a.start(t, "stdbuf -oL ibv_asyncwatch", b)
@@ -149,7 +151,7 @@ func (e *end) sanitize(t *testing.T) {
 	t.Helper()
 	e.library = sanitizer(t, "address") + ":" + library(t,
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-	e.env = append(e.env, "ASAN_OPTIONS=detect_leaks=0") // the programs have some
+	e.env = append(e.env, "ASAN_OPTIONS=detect_leaks=0") // the programs themselves leak memory
 }
 
 // TestSanitized runs programs over the library with the address and undefined behaviour sanitizers.

@@ -33,7 +33,8 @@ func (e *end) rdma(t *testing.T, line string) (rows []map[string]string) {
 	return rows
 }
 
-// TestRDMATool compares the output of iproute2's rdma with ibv_devinfo and with the state of the daemon.
+// TestRDMATool compares the output of iproute2's rdma with ibv_devinfo and with the state of the daemon. Renaming a
+// device must be refused, and without a daemon rdma must fail.
 func TestRDMATool(t *testing.T) {
 	a, b := pair(t)
 	server := a.start(t, "rping -s -a 0.0.0.0", b)

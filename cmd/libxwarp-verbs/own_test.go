@@ -12,7 +12,7 @@ import (
 )
 
 // TestOwnHost runs both ends of unmodified programs on one host: at the address of a device, at that of another device
-// of the daemon, and at those of lo.
+// of the daemon, and at those of lo. A client of a port without a listener must be rejected.
 func TestOwnHost(t *testing.T) {
 	a, _ := pair(t)
 	a.second(t)

@@ -101,8 +101,8 @@ func TestCM(t *testing.T) {
 	}
 }
 
-// TestBacklog opens 200 connections at once. The listener has backlog 0, which means the maximum; the server must not
-// exit.
+// TestBacklog opens 200 connections at once. The listener has backlog 0, which means the maximum, so none may be
+// rejected.
 func TestBacklog(t *testing.T) {
 	a, b := pair(t)
 	b.listening(t, b.start(t, "cmtime -c 200", a))
@@ -151,7 +151,8 @@ func TestPerftest(t *testing.T) {
 		"ib_send_lat -n 50")
 }
 
-// measurement is a perftest program, which prints a table. With -a it has a row for each power of two up to 8 MiB.
+// measurement is a perftest program, which prints a table. With -a it has a row for each power of two from 2 bytes to 8
+// MiB, otherwise one row.
 func measurement(line string) *exchange {
 	rows := 1
 	if slices.Contains(strings.Fields(line), "-a") {

@@ -27,7 +27,7 @@ func script(t testing.TB, name string) string {
 	return path
 }
 
-// TestFork runs a program that forks after it registered memory.
+// TestFork runs a program that forks after it registered memory. Parent and child must each see what they wrote.
 func TestFork(t *testing.T) {
 	a, b := pair(t)
 	out := a.start(t, python+" "+script(t, "fork.py")+" xwarp_eth0", b).wait(t)
@@ -48,7 +48,7 @@ func TestNeedsCM(t *testing.T) {
 	}
 }
 
-// inapplicable lists the tests of rdma-core that cannot pass, with the reasons.
+// inapplicable maps patterns of the names of rdma-core's tests that cannot pass to the reasons.
 var inapplicable = map[string]string{
 	`test_rdmacm_async_traffic$`: "iWARP has no timeout of acknowledgements to ask for",
 	`external_qp$`:               "rdma_cm has no RDMA_CM_EVENT_CONNECT_RESPONSE for iWARP",
@@ -58,9 +58,8 @@ var inapplicable = map[string]string{
 	`rereg_(addr|pd)$`: "a region in use by a receive cannot be registered again",
 }
 
-// TestRDMACore counts the results of rdma-core's Python tests. Both ends of their connections are on one host, so they
-// run on a kernel-transport device. The tests of rdma_cm use a loopback address that no other process of these tests
-// uses.
+// TestRDMACore runs rdma-core's Python tests. Both ends of their connections are on one host, so they run on a
+// kernel-transport device. As an iWARP device they use a loopback address that no other process of these tests uses.
 func TestRDMACore(t *testing.T) {
 	t.Run("iwarp", func(t *testing.T) {
 		a, b := pairOn(t, "kernel")
@@ -72,7 +71,8 @@ func TestRDMACore(t *testing.T) {
 	})
 }
 
-// runRDMACore runs the tests at an address. The parameter least is the number of tests that must pass at least.
+// runRDMACore runs the tests at an address. The test fails if one fails that is not inapplicable, or if fewer than
+// least pass.
 func runRDMACore(t *testing.T, a, b *end, address string, least int) {
 	const tests = "/usr/share/doc/rdma-core/tests"
 	if _, err := os.Stat(tests); err != nil {

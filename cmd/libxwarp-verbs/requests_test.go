@@ -60,7 +60,8 @@ func TestOwnQueuePairs(t *testing.T) {
 	}
 }
 
-// TestDebugOff checks that XWARP_DEBUG=0 prints as little as no XWARP_DEBUG.
+// TestDebugOff checks that the library prints errors of the daemon with XWARP_DEBUG=1, but not with 0 or an empty
+// value.
 func TestDebugOff(t *testing.T) {
 	a, b := pair(t)
 	for _, value := range []string{"", "0", "1"} {

@@ -24,7 +24,7 @@ func rocePair(t *testing.T, transport string) (a, b *end) {
 	return a, b
 }
 
-// setupPort is the TCP port on which these programs wait for their clients.
+// setupPort is the TCP port on which perftest and the pingpongs wait for their clients.
 const setupPort = 18515
 
 // listensForSetup waits until a program listens on setupPort, over which it exchanges GID and QPN.
@@ -107,7 +107,8 @@ func runPerftestRoCE(t *testing.T, a, b *end, line string) {
 	})
 }
 
-// TestPeerKilled kills the peer of a program: its Write must fail with the status that InfiniBand defines for that.
+// TestPeerKilled kills the server of ib_write_bw: a Write of the client must fail with the status that InfiniBand
+// defines for that (12).
 func TestPeerKilled(t *testing.T) {
 	a, b := rocePair(t, "xdp")
 	const line = "ib_write_bw -n 10000000"

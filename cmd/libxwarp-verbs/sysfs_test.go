@@ -25,6 +25,7 @@ done
 `
 
 // TestSysfs runs programs that look for devices in /sys/class/infiniband, with each kind of call that is redirected.
+// When the daemon ends, it must remove its files.
 func TestSysfs(t *testing.T) {
 	a, _ := pair(t)
 	v4 := netip.MustParseAddr(a.addr).As4()

@@ -70,7 +70,8 @@ func TestInode(t *testing.T) {
 	}
 }
 
-// TestAbsent runs a program that resolves the address of an absent host.
+// TestAbsent runs a program that resolves the address of an absent host: that must fail after its timeout and not
+// earlier.
 func TestAbsent(t *testing.T) {
 	a, b := pair(t)
 	line := own(t, "absent") + " " + netip.MustParseAddr(b.addr).Next().String()
