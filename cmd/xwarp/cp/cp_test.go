@@ -156,7 +156,8 @@ func same(t *testing.T, a, b string) {
 }
 
 // TestTrees copies trees to a server and back, over one connection and over several. They must stay the same, and a
-// second copy must transfer nothing.
+// second copy must transfer nothing. With Checksum, it must transfer only a file whose content changed but not its
+// length and time.
 func TestTrees(t *testing.T) {
 	for _, connections := range []int{1, 4} {
 		b := start(t, transfer.TreeConfig{})
@@ -203,7 +204,8 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestResume: a partial copy is resumed, and only the missing bytes are transferred.
+// TestResume: a partial copy is resumed. Its pieces that have the right content are kept, and only the other bytes are
+// transferred.
 func TestResume(t *testing.T) {
 	const length = 3*transfer.PieceLen + 5
 	content := make([]byte, length)
@@ -329,7 +331,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A file that is truncated during the copy ends its connection, but affects neither the server nor other connections.
+// The copy of a file that is truncated meanwhile fails. Afterwards the server still serves another file.
 func TestCutShort(t *testing.T) {
 	b := start(t, transfer.TreeConfig{})
 	here := t.TempDir()
@@ -357,8 +359,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestLinkAtDestination: a dangling symbolic link at the destination is kept. A short file that cannot replace it is
-// dropped; the next copy can resume a long one.
+// TestLinkAtDestination: a copy to a dangling symbolic link fails, and the link is kept. The partial file is removed if
+// it is short; a long one is kept, so that the next copy can resume it.
 func TestLinkAtDestination(t *testing.T) {
 	for _, length := range []int{10, 2 * transfer.PieceLen} {
 		b := start(t, transfer.TreeConfig{})

@@ -246,7 +246,8 @@ func TestWhatIsNotCopied(t *testing.T) {
 	}
 }
 
-// TestPacks copies many small files, some of which cannot be stored in a pack.
+// TestPacks copies many small files, and one that is too large for a pack. In a second copy some files fail: the others
+// must be copied, and the server must count the bytes in its directory right.
 func TestPacks(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "src")
 	const files = 3*transfer.MaxPacked + 7
@@ -293,7 +294,7 @@ func TestPacks(t *testing.T) {
 	}
 }
 
-// onDisk returns the bytes of all files.
+// onDisk returns the number of bytes of all files in and below dir.
 func onDisk(t *testing.T, dir string) (total int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
