@@ -135,8 +135,7 @@ func TestFixAndUndo(t *testing.T) {
 	})
 }
 
-// A feature that merges segments on a port of a bridge is found from the bridge and a VLAN on it, and from no other
-// interface.
+// A feature that merges segments on a port of a bridge is found from the bridge, but not from the port itself.
 func TestMerging(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{}, func(w *topo.Net) error {
@@ -225,7 +224,7 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-// TestForeignProgram: the XDP program of another process is named and stays attached.
+// TestForeignProgram: an XDP program that is not xwarp's is named and stays attached.
 func TestForeignProgram(t *testing.T) {
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(w *topo.Net) error {
 		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -282,7 +281,7 @@ func TestInterface(t *testing.T) {
 	})
 }
 
-// TestPorts checks a port in use, an ephemeral port, and the reservation that fixes the latter.
+// TestPorts checks a port in use, ephemeral ports, and the reservation by which Fix reserves these until Undo.
 func TestPorts(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
@@ -347,7 +346,7 @@ func TestJudgements(t *testing.T) {
 	}
 }
 
-// A damaged file is an error, not an empty list of fixes.
+// A damaged file is an error, not an empty list of fixes. An entry that cannot be undone stays in the file.
 func TestDamagedState(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "doctor.json")
 	os.WriteFile(file, []byte("[{"), 0o600)

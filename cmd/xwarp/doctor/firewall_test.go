@@ -27,7 +27,7 @@ func nftMessage(kind, flags uint16, family uint8, subsystem uint16, attrs ...*nl
 	return append(head, body...)
 }
 
-// addChain adds an inet table with a chain at a hook, with policy drop.
+// addChain adds an inet table with a chain at a hook, with the given policy: 0 drops and 1 accepts.
 func addChain(table, kind string, hook, policy uint32) error {
 	const subsystem = unix.NFNL_SUBSYS_NFTABLES
 	word := func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
@@ -64,7 +64,8 @@ func addChain(table, kind string, hook, policy uint32) error {
 	return err
 }
 
-// TestFirewall: a host with rules for incoming traffic gets a warning that xwarp ports bypass them.
+// TestFirewall: a host with rules for incoming traffic or with inbound IPsec policies gets a warning that xwarp ports
+// bypass them.
 func TestFirewall(t *testing.T) {
 	world(t, topo.Options{}, func(*topo.Net) error {
 		look := func() Line {

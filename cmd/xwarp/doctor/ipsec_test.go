@@ -109,7 +109,8 @@ func TestIPsec(t *testing.T) {
 
 var ipsecChecks = []*check{&ipsecKernelCheck, &ipsecDaemonCheck, &ipsecTableCheck}
 
-// TestJudgeTable checks tables with SAs that are not in the kernel, which may not support ESP.
+// TestJudgeTable checks judgeTable with policies and SAs that the test makes itself, since the kernel may not support
+// ESP.
 func TestJudgeTable(t *testing.T) {
 	at := netip.MustParseAddr
 	us, peer := at("192.0.2.1"), at("192.0.2.2")

@@ -6,7 +6,7 @@ import (
 	"xwarp/engine/host/holder"
 )
 
-// TestAllOwn: a port is xwarp's only if every known holder is.
+// TestAllOwn: a port is xwarp's only if a holder is known, and every known holder is xwarp's.
 func TestAllOwn(t *testing.T) {
 	ours := holder.Process{Pid: 1, Command: "xwarpd"}
 	other := holder.Process{Pid: 2, Command: "nginx"}

@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/testkit/card"
 )
 
-// With a NIC that supports n-tuple rules, Fix installs them and another process removes them, even if the first was
-// killed during the fix.
+// With a NIC that supports n-tuple rules, Fix installs them. undo removes them, even if Fix was killed after any of its
+// commands. A rule that the NIC refuses is named in the error.
 func TestSteering(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "dir", "doctor.json")
 	world(t, topo.Options{Queues: 4}, func(*topo.Net) error {
