@@ -40,7 +40,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestService runs the daemon as a systemd service from start to stop.
+// TestService runs the daemon as a systemd service from start to stop, with good and bad reloads in between. A second
+// daemon must fail and say only that another one runs.
 func TestService(t *testing.T) {
 	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "xwarp.toml")

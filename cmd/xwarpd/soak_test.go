@@ -307,7 +307,7 @@ func (s *soak) heard(p *soakProgram, line string) {
 	}
 }
 
-// check fails the soak if a task of p makes no progress.
+// check fails the soak if a task of p has made no progress for longestPause.
 func (p *soakProgram) check(s *soak) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -352,7 +352,7 @@ func (s *soak) sample() {
 	}
 }
 
-// line prints the state once a minute.
+// line logs the state of the soak after the given minute.
 func (s *soak) line(minute int) {
 	var b strings.Builder
 	for _, p := range s.programs {
@@ -374,7 +374,7 @@ func (s *soak) line(minute int) {
 		s.watched[1])
 }
 
-// close stops everything and checks what is left.
+// close ends the soak: it kills the programs and stops the daemon, and checks progress, growth and what is left.
 func (s *soak) close() {
 	for _, p := range s.programs {
 		p.mu.Lock()
