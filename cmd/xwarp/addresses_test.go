@@ -33,8 +33,8 @@ func (c *command) named(t *testing.T, name string, addrs ...string) {
 	c.Path = unshare
 }
 
-// A name has several addresses (RFC 6724). Each is tried until one connects, whether the previous address refuses or is
-// silent, on every transport. If none connects, the error names each of them.
+// A name has several addresses (RFC 6724). cp tries each until one connects, whether the previous address refuses or is
+// silent, over kernel TCP and over the daemon. If none connects, the error names each of them.
 func TestEachAddressOfNameIsTried(t *testing.T) {
 	h := newDaemonHosts(t)
 	good := h.B.Addr4.Addr().String()

@@ -28,8 +28,8 @@ func benchServer(t *testing.T, h *topo.Host, args ...string) *command {
 	return c
 }
 
-// TestBenchBetweenHosts runs the tests between two hosts with each pair of transports. Both ends must print the
-// parameters of the client.
+// TestBenchBetweenHosts runs three tests between two hosts, one of them with a client on kernel TCP. Both ends must
+// print the results of the client's parameters, and the parameter in which the ends differ.
 func TestBenchBetweenHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -83,7 +83,7 @@ func TestBenchBetweenHosts(t *testing.T) {
 	}
 }
 
-// TestBenchTable: the output has the columns of perftest, and the garbage collector's work.
+// TestBenchTable: the output of the client has the columns of perftest, and the garbage collector's work.
 func TestBenchTable(t *testing.T) {
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	srv := benchServer(t, net.B, "write_bw", "--sleep", "-s", "4096", "-n", "50")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCopyInLittleMemory copies three times the memory that the commands and the server may have, from and to a file,
-// stdin and stdout. A command that read everything into memory first would fail.
+// TestCopyInLittleMemory copies 384 MiB, three times the data memory that each command and the server may use: from and
+// to a file, stdin and stdout. A command that read everything into memory first would fail.
 func TestCopyInLittleMemory(t *testing.T) {
 	const memory, size = 128 << 20, 384 << 20
 	dir, there := t.TempDir(), t.TempDir()

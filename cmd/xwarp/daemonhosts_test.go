@@ -132,7 +132,7 @@ func (h *daemonHosts) user(t *testing.T, args ...string) *command {
 	return c
 }
 
-// exportMemory exports memory of B over kernel sockets.
+// exportMemory exports memory at an address of h over kernel sockets, to one connection.
 func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{
@@ -183,8 +183,8 @@ func runProgram(socket, peer string) error {
 	return e.WriteAndRead(ctx, to)
 }
 
-// TestDaemonSharesInterface: with xwarpd on an interface of two queues, the commands of an unprivileged user choose
-// the daemon automatically, all at the same time.
+// TestDaemonSharesInterface runs six programs of an unprivileged user at the same time over xwarpd, on an interface of
+// two queues. All must succeed, cp must choose the daemon automatically, and the daemon must count the bytes.
 func TestDaemonSharesInterface(t *testing.T) {
 	h := newDaemonHosts(t)
 	b := h.B.Addr4.Addr().String()
@@ -260,7 +260,7 @@ func TestDaemonSharesInterface(t *testing.T) {
 }
 
 // checkTotals checks that the daemon counted the given payload bytes, and at most slack bytes more for the commands'
-// own messages.
+// own messages. No frame may have arrived on a queue without an owner.
 func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	t.Helper()
 	s := snapshotOf(t, h.socket)
@@ -351,7 +351,8 @@ func TestServeOnDaemon(t *testing.T) {
 	srv.end(t)
 }
 
-// TestDaemonIsNamed: the error for an interface in use names the daemon that uses it, and how to use that daemon.
+// TestDaemonIsNamed: the error for an interface in use names the daemon that uses it, and how to use that daemon. A
+// user who may not open the daemon's socket reads the alternatives.
 func TestDaemonIsNamed(t *testing.T) {
 	h := newDaemonHosts(t)
 	to := h.B.Addr4.Addr().String() + ":/file"

@@ -11,7 +11,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// A report has the measurements with a peer over both transports, and no names.
+// A report has the measurements with a peer over both transports, but no MAC or IPv4 address of the host or the peer.
 func TestDoctorReport(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestDoctorReport(t *testing.T) {
 	}
 }
 
-// A peer that does not respond is noted in the report, which has all other data.
+// A peer that refuses connections is noted in the report, which has all other data.
 func TestDoctorReportWithoutPeer(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	file := filepath.Join(t.TempDir(), "eth0.json")

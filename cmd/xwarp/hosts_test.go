@@ -216,7 +216,7 @@ func TestKernelPeerNeedsNoSettings(t *testing.T) {
 	}
 }
 
-// An interrupted demo cleans up and reports the interruption.
+// An interrupted demo fails and reports the signal.
 func TestDemoInterrupted(t *testing.T) {
 	needs.XSK(t)
 	net := hosts(t, topo.Offloads{}, topo.Offloads{}) // demo runs in any network namespace

@@ -36,7 +36,7 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 	}
 }
 
-// Every command with output has JSON output.
+// Every command has a flag -j for JSON output, except those in none.
 func TestJSONEverywhere(t *testing.T) {
 	none := map[string]bool{ // commands that write files, print another program's output, or print help
 		"run":          true,

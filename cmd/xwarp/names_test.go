@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestInterfaceNames: the daemon and every command find an interface by its name, by an alternative name longer than
-// 15 letters, by its new name after it was renamed under a running daemon, and a link-local peer by any of them and by
-// the number of the interface as zone (RFC 4007, 11.2).
+// TestInterfaceNames: the daemon, cp, link, dev, resource and doctor find an interface by its name, by an alternative
+// name longer than 15 letters, and by its new name after it was renamed under a running daemon. cp also reaches a
+// link-local peer whose zone is any of these names or the number of the interface (RFC 4007, 11.2).
 func TestInterfaceNames(t *testing.T) {
 	const alt = "uplink-to-the-storage-network"
 	h := newNamedHosts(t, alt)

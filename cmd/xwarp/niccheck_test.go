@@ -15,8 +15,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// scripts/nic-check runs all steps between two hosts, reports that veth has no zero-copy, detects faults, and restores
-// the settings of the hosts.
+// scripts/nic-check runs its steps between two hosts, reports that veth has no zero-copy, restores the MTU of both
+// hosts, and writes a report of each.
 func TestNICCheck(t *testing.T) {
 	needs.Long(t)
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
@@ -81,7 +81,7 @@ func line(out, verdict, step string) bool {
 	return false
 }
 
-// Every step that does not work is reported as failed.
+// On an interface that does not exist, nic-check fails and reports no step as ok.
 func TestNICCheckFails(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	var ends []string

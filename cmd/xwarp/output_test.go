@@ -14,7 +14,8 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// TestOutputErrors: output that cannot be written ends every command with status 1 and a message.
+// TestOutputErrors: --help of every command, and the commands that need no daemon, end with status 1 and a message if
+// their output cannot be written.
 func TestOutputErrors(t *testing.T) {
 	lines := []string{"", "--help", "--version", "help", "help cp", "version", "version -j",
 		"json", "explain --list",

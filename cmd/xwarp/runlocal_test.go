@@ -81,7 +81,8 @@ func TestRunLocal(t *testing.T) {
 	}
 }
 
-// TestRunLocalDirectory sets XDG_RUNTIME_DIR and TMPDIR to a directory of another user, who could replace entries.
+// TestRunLocalDirectory sets XDG_RUNTIME_DIR and TMPDIR to a directory of another user, who could replace entries. The
+// control socket must be below /tmp instead, and nothing may stay in that directory.
 func TestRunLocalDirectory(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("root is needed, for a directory of another user")
@@ -107,7 +108,7 @@ func TestRunLocalDirectory(t *testing.T) {
 }
 
 // TestRunLocalEnds kills a program: its daemon must exit and leave no files. Before that, no other user can reach the
-// daemon.
+// daemon, which only root can test.
 func TestRunLocalEnds(t *testing.T) {
 	xwarp := forAll(t)
 	c := local(t, xwarp, "--", "sh", "-c", "echo $XWARP_SOCKET; exec sleep 100")
@@ -179,7 +180,8 @@ func serverOf(t *testing.T, socket string) (pid int) {
 	return pid
 }
 
-// TestRunLocalWithoutLoopback runs in a network namespace whose loopback interface is down.
+// TestRunLocalWithoutLoopback runs in a network namespace whose loopback interface is down: the error must name the
+// command that sets it up.
 func TestRunLocalWithoutLoopback(t *testing.T) {
 	c := local(t, forAll(t), "--", "true")
 	c.Args = append([]string{"unshare", "--map-root-user", "--net"}, c.Args...)

@@ -89,8 +89,9 @@ func smallFiles(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestKernelAcknowledgesAtOnce copies from the engine's TCP to a server on kernel TCP that rarely replies. The kernel
-// counts delayed ACKs; there would be one for each message without a reply.
+// TestKernelAcknowledgesAtOnce copies many small files from the engine's TCP to a server on kernel TCP that rarely
+// replies. The kernel counts its delayed ACKs: without prompt acknowledgements, one for each message without a reply.
+// At most one for two files is accepted.
 func TestKernelAcknowledgesAtOnce(t *testing.T) {
 	h := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	srv, at := serving(t, h.B, "--transport=kernel", t.TempDir(),

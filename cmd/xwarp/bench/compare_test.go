@@ -71,7 +71,8 @@ func TestCompareBinaries(t *testing.T) {
 	}
 }
 
-// TestOldBinaryCannot: a workload that the old binary cannot do is no failure.
+// TestOldBinaryCannot: a workload that only the old binary cannot do has an error in its row, but the comparison does
+// not fail.
 func TestOldBinaryCannot(t *testing.T) {
 	rows, err := compareBinaries(t.Context(), CompareOptions{
 		Old: writeProgram(t, "old", `echo "unknown flag: --tx" >&2; exit 1`),

@@ -22,7 +22,7 @@ func testCommand(t *testing.T, name string, args ...string) (*testFlags, *cobra.
 	return f, c
 }
 
-// The report of a server describes the server's end.
+// The report of each end names the interface of that end.
 func TestReportOfThisEnd(t *testing.T) {
 	for _, server := range []bool{false, true} {
 		f, c := testCommand(t, "write_bw", "-j")

@@ -55,7 +55,8 @@ func TestEveryCounter(t *testing.T) {
 // logged matches a call of slog with a message.
 var logged = regexp.MustCompile(`[lL]og(?:\(\)|Of\(\w+\))?\.(?:Info|Warn|Error)\(\s*"([^"]+)"`)
 
-// Every log message has an explanation, found by the message and by its line, and no explanation is unused.
+// Every log message of the engine and xwarpd has an explanation, found by the message and by its line, and no
+// explanation is unused.
 func TestEveryMessage(t *testing.T) {
 	used := map[string]bool{}
 	for _, root := range []string{"../../../engine", "../../xwarpd"} {

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestUnservedQueueIsNamed: connections on a queue that --queues omits stall, and Watch reports the queue and its
-// number of frames. A veth has several receive queues in native mode only.
+// TestUnservedQueueIsNamed: if a frame arrives on a queue that --queues omits, Watch names the queue and says that
+// --queues needs it. A veth has several receive queues in native mode only.
 func TestUnservedQueueIsNamed(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
