@@ -15,6 +15,7 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
 // TestParse: --help and --version of a service go to the standard output, and a failure to write them is an error.
+// Unknown flags and arguments are wrong usage.
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		arg    string

@@ -103,7 +103,8 @@ func (k *kubelet) plugin() {
 	}()
 }
 
-// until waits until the plugin lists exactly n devices, all of the given health.
+// until waits until the plugin lists exactly n devices, all of the given health, with different IDs of at most 63
+// bytes.
 func (k *kubelet) until(n int, health string) {
 	k.t.Helper()
 	enough := time.After(long)
