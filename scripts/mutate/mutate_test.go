@@ -83,8 +83,8 @@ func TestShuffled(t *testing.T) {
 	}
 }
 
-// TestEquivalent checks that readEquivalent accepts only entries that have a reason, occur once and are possible
-// changes.
+// TestEquivalent checks that readEquivalent accepts only entries that have a reason and occur once. An entry for a
+// package with changes must be one of these changes; entries for other packages are ignored.
 func TestEquivalent(t *testing.T) {
 	_, changes := changesOf(t, source)
 	key := changes[0].key()

@@ -32,8 +32,8 @@ import (
 type marks struct {
 	syn, synACK bool // SYNs; SYN-ACKs
 	again       bool // the first SYN-ACK is not marked, and the answers to it are dropped, so that it is sent again
-	data, acks  int  // one in data ECT packets with data, and one in acks pure acknowledgements; 0: none
-	drop        int  // one in drop packets with data is dropped; 0: none
+	data, acks  int  // every data-th ECT packet that carries data, and every acks-th pure acknowledgement; 0: none
+	drop        int  // every drop-th packet with new data is dropped; 0: none
 }
 
 // ecnPacket is a TCP segment that the path delivered.
@@ -124,7 +124,8 @@ func (t *ecnTrace) way(s *ecnPacket) *ecnWay {
 	return &t.ways[0]
 }
 
-// isRetransmission reports whether n bytes of data at seq begin below the end of earlier data.
+// isRetransmission reports whether n bytes of data at seq begin below the end of earlier data. If not, and n is not 0,
+// it records the end of the new data.
 func (w *ecnWay) isRetransmission(seq uint32, n int) bool {
 	if n == 0 || w.begun && int32(seq-w.end) < 0 {
 		return n > 0
