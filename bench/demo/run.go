@@ -219,7 +219,8 @@ func (r *run) transfer(ctx context.Context) error {
 	return errors.Join(r.closeConnection(ctx), r.inspect())
 }
 
-// explain adds the progress of both ends to a timeout error.
+// explain copies the counters of both ends into the result. It adds the progress of both ends to err if that is a
+// timeout.
 func (r *run) explain(err error) error {
 	r.snapshot()
 	if errors.Is(err, ErrTimeout) {

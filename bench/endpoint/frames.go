@@ -23,7 +23,7 @@ type frames struct {
 	link  int // index of the interface
 	frame []byte
 
-	local, remote netip.AddrPort // in the frames
+	local, remote netip.AddrPort // source and destination in the frames that this end sends
 }
 
 // framePort sends and receives frames, by one of several implementations.

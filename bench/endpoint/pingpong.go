@@ -86,7 +86,8 @@ func (p *pingpong) receive() *verbs.RecvWR {
 	return &p.recv
 }
 
-// pollOnce implements consumer.
+// pollOnce implements consumer. The first call starts the test. Each later call takes completions; if the awaited
+// message has arrived, it ends the round and sends the next message. When the test has ended, it does nothing.
 func (p *pingpong) pollOnce() bool {
 	if p.ended {
 		return false
@@ -155,7 +156,7 @@ func (p *pingpong) poll() bool {
 	return n > 0
 }
 
-// came reports whether the awaited message has arrived.
+// came reports whether the awaited message has arrived, and consumes it.
 func (p *pingpong) came() bool {
 	switch p.verb {
 	case Read:

@@ -295,7 +295,8 @@ func (e *rdma) account(r *Result) {
 
 func (e *rdma) target() ddp.STag { return ddp.STag(e.peer.STag) }
 
-// Protect returns the IPsec configuration of an end, with keys that the other end derives from the same secret.
+// Protect returns the IPsec configuration of an end, with keys that the other end derives from the same secret. bits is
+// the length of each AES key.
 func Protect(secret string, local, remote netip.Addr, bits int) *xdp.IPsecConfig {
 	sa := func(from, to netip.Addr) *xfrm.SA {
 		key := sha256.Sum256(fmt.Appendf(nil, "%s from %s to %s", secret, from, to))

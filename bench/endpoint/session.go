@@ -47,7 +47,7 @@ type Report struct {
 	Left int `json:"-"`
 }
 
-// Main returns the main result: the receiver's for raw frames, otherwise the client's.
+// Main returns the main result: the receiver's for a bandwidth test of raw frames, otherwise the client's.
 func (r *Report) Main() *Result {
 	if r.Spec.Peer.Frames() && r.Spec.Mode == Bandwidth {
 		return r.Server
@@ -236,7 +236,8 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 	return rep, err
 }
 
-// pending returns the error that the other end reported, nil if none arrives within a tenth of a second.
+// pending returns the error that the other end reported, or with which the control connection failed. It returns nil if
+// neither happens within a tenth of a second.
 func (c *control) pending() error {
 	c.sock.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	_, err := c.recv()

@@ -109,7 +109,8 @@ func (m *mover) postRecv(q verbs.QP, i int) error {
 	return q.PostRecv(&m.recv)
 }
 
-// pollOnce implements consumer.
+// pollOnce implements consumer. The first call opens the window and, on a source, posts the first messages. Each later
+// call takes completions and posts more; a source also closes the window. When the test has ended, it does nothing.
 func (m *mover) pollOnce() bool {
 	if m.ended {
 		return false

@@ -115,7 +115,8 @@ func spread(v []float64) (mid, lo, hi float64) {
 	return endpoint.Spread(ok)
 }
 
-// quotient divides the values of each round: a[i] by b[i]. A round in which either is missing has no quotient.
+// quotient divides the values of each round: a[i] by b[i]. A round in which either is missing, or b[i] is 0, has no
+// quotient.
 func quotient(a, b []float64) []float64 {
 	q := make([]float64, min(len(a), len(b)))
 	for i := range q {
