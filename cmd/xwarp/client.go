@@ -51,8 +51,9 @@ func hintIfRefused(err error, who string) error {
 // useClient is a function that uses an open device and a client connected to the server at an address.
 type useClient func(context.Context, verbs.Device, netip.AddrPort, *transfer.Client) error
 
-// reach connects to the server and calls use. It tries all addresses of the server, as RFC 8305 asks for, but one after
-// the other, because two devices cannot share an interface. Each attempt has an equal share of the remaining time.
+// reach connects to the server and calls use. It tries the addresses of the server, as RFC 8305 asks for, until one
+// connects. It tries one after the other, because two devices cannot share an interface. Each attempt has an equal
+// share of the remaining time.
 func (c *clientFlags) reach(cmd *cobra.Command, g *global, use useClient) error {
 	ctx := cmd.Context()
 	list, err := resolve(ctx, c.server)

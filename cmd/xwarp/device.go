@@ -87,8 +87,8 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
 
-// ownAddrs expands the wildcard addresses in at to the addresses of the device's interface. It returns nil unless the
-// device belongs to xwarpd.
+// ownAddrs returns, for each wildcard address in at, the addresses of the device's interface in the same family, except
+// link-local ones. It returns nil unless the device belongs to xwarpd.
 func ownAddrs(d verbs.Device, at []netip.AddrPort) (list []netip.AddrPort) {
 	t := d.Transport()
 	link, err := net.InterfaceByName(t.Interface)

@@ -297,7 +297,7 @@ func newBenchEnd(*global) *cobra.Command { return bench.NewEnd() }
 // size is a flag value: a number of bytes with an optional unit, such as 64MiB, 1500 or 10MB.
 type size int64
 
-// Set implements pflag.Value.
+// Set implements pflag.Value. It refuses 0.
 func (s *size) Set(text string) error {
 	n, err := plain.ParseSize(text)
 	if err == nil && n == 0 {

@@ -64,8 +64,8 @@ func (s *status) show(format string, args ...any) {
 
 func (s *status) clear() { s.show("") }
 
-// runner returns a Runner, which starts both ends of a measurement on this machine. This process and the ends have the
-// highest priority until end is called.
+// runner returns a Runner, which starts both ends of a measurement on this machine. It gives this process and the ends
+// the highest priority. Calling end restores the priority of this process's session, but not of its threads.
 func runner(version string) (r process.Runner, end func(), err error) {
 	cpus, err := process.Processors()
 	if err != nil {

@@ -24,7 +24,7 @@ type ShareConfig struct {
 	RTT          time.Duration // of the empty path
 	Rate         int64         // bits per second of the bottleneck, frames with their Ethernet header; 0: none
 	Queue        int           // length of the bottleneck's queue in bytes [one RTT at Rate, at least 64 KiB]
-	Loss         float64       // fraction of the packets from A to B
+	Loss         float64       // fraction of the packets from A to B that the path drops
 	MarkAbove    int           // bytes in the queue above which ECN-capable packets are marked; 0: never
 	Congestion   string        // of the kernel's sockets [cubic, as the engine's]
 	Warmup       time.Duration // not measured [3 s]

@@ -73,7 +73,7 @@ type files struct {
 	skip func(name string, err error) error
 }
 
-// Stat implements side.
+// Stat implements side. A symbolic link to nothing has KindNone.
 func (files) Stat(_ context.Context, name string) (transfer.Attr, error) {
 	a, err := stat(name, true)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func (files) Stat(_ context.Context, name string) (transfer.Attr, error) {
 	return a, err
 }
 
-// List implements side.
+// List implements side. It omits entries that were removed in the meantime, and those for which it calls skip.
 func (f files) List(_ context.Context, dir string) (list []transfer.Entry, err error) {
 	names, err := os.ReadDir(dir)
 	for _, e := range names {
@@ -101,12 +101,12 @@ func (f files) List(_ context.Context, dir string) (list []transfer.Entry, err e
 	return list, err
 }
 
-// Mkdir implements side.
+// Mkdir implements side. The owner gets all permissions, so that files can be created in the directory before SetAttr.
 func (files) Mkdir(_ context.Context, name string, mode uint16) error {
 	return os.Mkdir(name, fs.FileMode(mode&0o777)|0o700)
 }
 
-// SetAttr implements side.
+// SetAttr implements side. It sets the permissions and the modification time.
 func (files) SetAttr(_ context.Context, name string, a transfer.Attr) error {
 	when, err := unix.TimeToTimespec(a.Modified.Time())
 	if err == nil {

@@ -29,7 +29,8 @@ type stateFile struct {
 	name string
 }
 
-// openState opens the directory of a state file, which may not exist yet. With create, it creates the directory.
+// openState opens the directory of a state file. The file may not exist yet. With create, openState creates the
+// directory if it does not exist.
 func openState(file string, create bool) (*stateFile, error) {
 	dir, err := hostfile.OpenDir(filepath.Dir(file), create)
 	if err != nil {

@@ -236,13 +236,14 @@ type configuredDevice struct {
 	dscp int
 }
 
+// ask sets *own to the configuration from the MPA flags, unless *own is already set or no flag asks for anything.
 func (a *configuredDevice) ask(own **verbs.MPAConfig) {
 	if *own == nil && a.mpa != (verbs.MPAConfig{}) {
 		*own = &a.mpa
 	}
 }
 
-// Dial implements verbs.Device.
+// Dial implements verbs.Device. What cfg itself sets for MPA and DSCP takes precedence over the flags.
 func (a *configuredDevice) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	cfg verbs.DialConfig) error {
 	a.ask(&cfg.MPA)
@@ -250,7 +251,7 @@ func (a *configuredDevice) Dial(ctx context.Context, remote netip.AddrPort, qp v
 	return a.Device.Dial(ctx, remote, qp, cfg)
 }
 
-// Listen implements verbs.Device.
+// Listen implements verbs.Device. What cfg itself sets for MPA and DSCP takes precedence over the flags.
 func (a *configuredDevice) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener,
 	error) {
 	a.ask(&cfg.MPA)
