@@ -11,8 +11,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestEndpointTellsTheCause: the error of a work request that the peer refuses has the Terminate that ended the
-// connection.
+// TestEndpointTellsTheCause: if the peer refuses a work request, Do returns an error that wraps the Terminate that
+// ended the connection. Disconnect or the peer returns an error, too.
 func TestEndpointTellsTheCause(t *testing.T) {
 	err := pair(func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 		peer verbs.RemoteMR) error {
@@ -29,8 +29,9 @@ func TestEndpointTellsTheCause(t *testing.T) {
 	}
 }
 
-// TestEndpointReleasesMemoryOnce: Deregister leaves the memory to the caller. Close releases everything that is still
-// registered, once.
+// TestEndpointReleasesMemoryOnce: Deregister does not call the release function of a region, because the memory is the
+// caller's again. Close calls that of each region that is still registered, once even if Close is called twice.
+// SharedCQ makes one completion queue for both directions, and RemoteMR returns ErrNotReady without a connection.
 func TestEndpointReleasesMemoryOnce(t *testing.T) {
 	e, err := verbs.NewEndpoint(device(t), verbs.EndpointConfig{SharedCQ: true})
 	if err != nil {
@@ -60,8 +61,8 @@ func TestEndpointReleasesMemoryOnce(t *testing.T) {
 	}
 }
 
-// TestNewEndpointTakesItsPartsBack: a failed creation leaves nothing behind. Otherwise closing the domain would fail
-// with EBUSY.
+// TestNewEndpointTakesItsPartsBack: a failed creation returns only its cause. If a part of the endpoint were left,
+// closing the protection domain would add EBUSY to the error.
 func TestNewEndpointTakesItsPartsBack(t *testing.T) {
 	_, err := verbs.NewEndpoint(device(t), verbs.EndpointConfig{QPConfig: verbs.QPConfig{
 		MaxSGE: 1 << 20}})

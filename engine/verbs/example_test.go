@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// pair connects two endpoints over loopback for use, and closes everything. The first endpoint has its own region, and
-// can access the peer's 64 bytes.
+// pair connects two endpoints over loopback, calls use with the first one, and closes everything. mr is the region of
+// the first endpoint, peer describes the 64 bytes of the second one that the first can access.
 func pair(use func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 	peer verbs.RemoteMR) error) (
 	err error) {

@@ -18,7 +18,7 @@ import (
 )
 
 // On AF_XDP: as root, or with the capabilities that xdp.Open names, on an Ethernet interface. The kernel keeps all
-// other traffic. The peer is a server like that of the other example.
+// other traffic. The peer is a server like that of Example_sockets.
 func Example_xdp() {
 	dev, err := xdp.Open(xdp.Config{
 		Interface: "eth0",
@@ -36,7 +36,8 @@ func Example_xdp() {
 	}
 }
 
-// TestExampleXDP runs Example_xdp between two hosts, and compares its output with that of the other example.
+// TestExampleXDP runs Example_xdp between two hosts, and checks its output and that of its server: the first three
+// lines of the output of Example_sockets.
 func TestExampleXDP(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

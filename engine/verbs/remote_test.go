@@ -9,7 +9,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestRemoteMR checks the bytes that peers see.
+// TestRemoteMR checks the bytes that Append makes for peers. ParseRemoteMR reproduces the value from them, and refuses
+// descriptions that are too short or too long, or have another magic or version.
 func TestRemoteMR(t *testing.T) {
 	r := verbs.RemoteMR{
 		Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x01020304, Flushable: true,
@@ -38,7 +39,8 @@ func TestRemoteMR(t *testing.T) {
 	}
 }
 
-// FuzzRemoteMR: if ParseRemoteMR accepts an input, Append and ParseRemoteMR reproduce its result.
+// FuzzRemoteMR: if ParseRemoteMR accepts an input, the input has RemoteMRLen bytes, and Append and ParseRemoteMR
+// reproduce its result.
 func FuzzRemoteMR(f *testing.F) {
 	f.Add(verbs.RemoteMR{Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x1234,
 		Flushable: true, Base: 1 << 40, Length: 4096}.Append(nil))
