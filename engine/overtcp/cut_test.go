@@ -172,7 +172,7 @@ func newHosts(t *testing.T) *hosts {
 	return h
 }
 
-// run runs both hosts until done, for d at most.
+// run runs both hosts until done returns true, but at most for the simulated time d.
 func (h *hosts) run(d tick.Duration, done func() bool) {
 	for end := h.now.Add(d); h.now < end && !done(); h.now = h.now.Add(100 * tick.Microsecond) {
 		for i, s := range h.s {
@@ -200,8 +200,8 @@ func (h *hosts) say(b []byte) {
 //req:rfc9293-MUST-43 rfc9293-3.10.7.4-7 rfc5044-8-1
 func TestCutByFIN(t *testing.T) {
 	for _, c := range []struct {
-		byteCount int
-		apart     []int // bytes of it in their own segments, before the FIN's
+		byteCount int   // number of bytes that the peer sends of the cut FPDU
+		apart     []int // sizes of the first segments with them; the segment with the FIN has the rest
 	}{{1, nil}, {10, nil}, {500, nil}, {1, []int{1}}, {40, []int{40}}, {500, []int{500}},
 		{500, []int{460}}, {500, []int{200, 260}}} {
 		h := newHosts(t)
@@ -237,8 +237,9 @@ func TestCutByFIN(t *testing.T) {
 	}
 }
 
-// TestBehindRefused: MPA refuses an FPDU with a wrong CRC. The following segments are out of order: "A TCP receiver
-// SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681, 4.2).
+// TestBehindRefused: MPA refuses an FPDU with a wrong CRC, and its segment gets no acknowledgement. The following
+// segments are out of order: "A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment
+// arrives" (RFC 5681, 4.2). Later the stream ends with MPA's error for a wrong CRC.
 //
 //req:rfc5681-3.2-1 rfc5681-4.2-4
 func TestBehindRefused(t *testing.T) {
@@ -264,8 +265,8 @@ func TestBehindRefused(t *testing.T) {
 	}
 }
 
-// TestLastFPDUInPieces: the last FPDU before the FIN arrives in two or more segments. It is delivered, and the stream
-// ends without an error and without a retransmission, also if the FPDU is the first of the stream.
+// TestLastFPDUInPieces: the last FPDU before the FIN arrives in one, two or three segments. It is delivered, and the
+// stream ends without an error and without a retransmission, also if the FPDU is the first of the stream.
 //
 //req:rfc9293-3.10.7.4-7 rfc5044-A.4-1
 func TestLastFPDUInPieces(t *testing.T) {

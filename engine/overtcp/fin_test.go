@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// readRequest returns the FPDU of the first Read Request of a stream.
+// readRequest returns the FPDU of the first Read Request of a stream, for size bytes.
 func readRequest(size uint32) []byte {
 	b := make([]byte, ddp.UntaggedLen)
 	h := ddp.Untagged{Control: ddp.MakeControl(false, true, ddp.IETF),
@@ -21,7 +21,7 @@ func readRequest(size uint32) []byte {
 }
 
 // TestFINWithReadResponseDue: the peer closes while the response to its Read is due or under way. It gets a RST at
-// once: a FIN would say that nothing is missing.
+// once, because a FIN would say that nothing is missing. The responder's connection ends, too.
 func TestFINWithReadResponseDue(t *testing.T) {
 	for name, begun := range map[string]bool{"due": false, "under way": true} {
 		h := newHosts(t)

@@ -24,7 +24,9 @@ func (s *strict) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return 0, false
 }
 
-// TestFillAcrossStart: one call of Fill gets the last bytes of the byte stream and the first of MPA.
+// TestFillAcrossStart: Fill of a range with the end of the byte stream and the start of MPA asks the Prior only for the
+// bytes of the byte stream. Fill of a later range does not ask it. While there is a Prior, NextRun takes no run, and
+// reports that more data is due.
 func TestFillAcrossStart(t *testing.T) {
 	p := &strict{t: t, end: 1000}
 	o := delayed{Conn: &Conn{}, prior: p, first: 1000}
