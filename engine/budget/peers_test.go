@@ -56,7 +56,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestLoopbackIsOnePeer: all loopback addresses count as one peer, so a local user gains nothing by using many.
+// TestLoopbackIsOnePeer: all addresses of 127.0.0.0/8 count as one peer, so a local user gains nothing by using many.
 func TestLoopbackIsOnePeer(t *testing.T) {
 	p := one(PeerLimits{Connections: 2}, PeerLimits{})
 	for _, a := range []string{"127.0.0.1", "127.9.8.7"} {
@@ -132,8 +132,9 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: an attacker with a whole prefix, or a thousand of them, can neither fill the memory nor lock out
-// others.
+// TestManyAddresses: an attacker holds connections from thousands of addresses of a /64, of /64s of a /48, and of /48s.
+// The number of accounts stays limited, peers of other networks can still connect, and the accounts are removed once
+// they are idle.
 func TestManyAddresses(t *testing.T) {
 	p := NewPeers(nil)
 	honest := func(a string) {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// TestShare: if each user takes its whole share, many newcomers still find room, and no user after the first gets more
-// than half of the whole.
+// TestShare: if each user takes its whole share, at least min(most/2, basic/reserve) users get a share, and no user
+// after the first gets more than half of the whole, most.
 func TestShare(t *testing.T) {
 	for _, most := range []int64{1, 2, 3, 10, 256, 512, MaxMappings, 1 << 40} {
 		var taken int64
@@ -30,7 +30,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestNeeds: limits that overflow saturate, and do not wrap to a small number.
+// TestNeeds: if the needs for mappings and descriptors overflow, they saturate, and do not wrap to a small number.
 func TestNeeds(t *testing.T) {
 	var a Amounts
 	for k := range Limited {

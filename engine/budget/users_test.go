@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// unlimited has no limits.
+// unlimited implements Limits with 1<<60 of each kind.
 type unlimited struct{}
 
 func (unlimited) Of(Kind) int64 { return 1 << 60 }
@@ -34,8 +34,9 @@ func fill(t *testing.T, a *Users, k Kind, users int) {
 	}
 }
 
-// TestEachKindIsBounded: each kind is limited for a user, by a key of [limits] or by a share of the total. Users can
-// neither prevent the operator from creating objects, nor take all objects before another user comes.
+// TestEachKindIsBounded: each kind is limited for a user, by a key of [limits] or by a share of the total. Of a kind
+// with a total, users can neither prevent the operator from creating objects, nor take all objects before another user
+// comes.
 func TestEachKindIsBounded(t *testing.T) {
 	for k := range Kinds {
 		t.Run(k.String(), func(t *testing.T) {
@@ -81,8 +82,9 @@ func quotaText(t *testing.T, err error, want string) {
 	}
 }
 
-// TestTenantsKeepTheirs: users and other tenants cannot take what a tenant is promised, of any kind, even if the host
-// has too little for the limits.
+// TestTenantsKeepTheirs: users and other tenants cannot take what a tenant is promised, of any kind with a bound of the
+// host, even if the host has too little for the limits. SetBounds reports the kinds of which the promise is below the
+// limit.
 func TestTenantsKeepTheirs(t *testing.T) {
 	const n = 8
 	host := HostBounds()
@@ -127,7 +129,8 @@ func TestTenantsKeepTheirs(t *testing.T) {
 	}
 }
 
-// TestAccountsAreForgotten: empty accounts are few, and removed after a while. Rates outlive the sessions.
+// TestAccountsAreForgotten: at most MaxIdleUsers accounts without a session are kept, and only for UserIdle. A user
+// that returns earlier has the same account, so its rate goes on.
 func TestAccountsAreForgotten(t *testing.T) {
 	a := NewUsers(2, func() tick.Time { return 0 })
 	var now tick.Time
