@@ -15,9 +15,10 @@ func (r *rawSocket) Write(func(fd uintptr) bool) error {
 	return nil
 }
 
-// TestKernelPromptAck: the kernel is asked to acknowledge unanswered data when the worker is idle, and data that has
-// waited long enough when it is not. After some replies in a row that came just too late, an acknowledgement waits for
-// the next reply.
+// TestKernelPromptAck: the kernel is asked to acknowledge received data at once if the worker is idle, otherwise when
+// the data has waited longer than ackWait. After three replies in a row that came just too late, an acknowledgement
+// waits for the next reply, at most for ackWait. If no reply came, the next acknowledgement is immediate again. A
+// connection that ended is not asked for.
 func TestKernelPromptAck(t *testing.T) {
 	sock := &rawSocket{}
 	w := &worker{}

@@ -15,8 +15,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestSYNHasClass: the first packet of a connection, which a kernel listener saves, has the class of Dial or the
-// device, and the hop limit of the device.
+// TestSYNHasClass: the SYN of a connection, which a kernel listener saves, has the DSCP of DialConfig, or that of the
+// device if it is zero, and the hop limit of the device. Open refuses values that are out of range.
 func TestSYNHasClass(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{Options: core.Options{DSCP: 46, HopLimit: 33}})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDeviceCloseEndsDial: when its device is closed, Dial does not wait for the kernel's handshake, and the kernel
-// abandons it.
+// TestDeviceCloseEndsDial: if its device is closed during the kernel's handshake, Dial returns ErrClosed, and the
+// context of Config.Dial is cancelled.
 func TestDeviceCloseEndsDial(t *testing.T) {
 	asked, ended := make(chan struct{}), make(chan struct{})
 	d, err := Open(Config{Dial: func(ctx context.Context, _, _ netip.AddrPort) (

@@ -58,8 +58,8 @@ func TestKernelTransfer(t *testing.T) {
 	}
 }
 
-// TestLongFPDUs: two kernel-transport devices send FPDUs of 64 KiB to each other, and FPDUs of one segment to a device
-// that has an EMSS.
+// TestLongFPDUs counts the FPDUs of a Write of 1 MiB over the kernel transport: FPDUs of 64 KiB to a device without an
+// EMSS, FPDUs of one segment to a device with one.
 func TestLongFPDUs(t *testing.T) {
 	const size = 1 << 20
 	for _, c := range []struct {
@@ -194,7 +194,8 @@ func TestPostAfterClose(t *testing.T) {
 	}
 }
 
-// TestRegionAfterClose: the identifiers of a region stay readable, for callers that list regions during a close.
+// TestRegionAfterClose: the STag and the SGEs of a closed region stay readable, for callers that list regions during a
+// close.
 func TestRegionAfterClose(t *testing.T) {
 	d, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -242,7 +243,7 @@ func (internet) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (internet) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
 // TestKernelStopsReading: data that arrives before the consumer has responded stays in the kernel, whose window stops
-// the peer, except for at most one small read.
+// the peer. The device reads at most 16 KiB, the MPA Request included.
 func TestKernelStopsReading(t *testing.T) {
 	var i startup.Initiator
 	if err := i.Init(startup.Config{}); err != nil {
@@ -259,7 +260,7 @@ func TestKernelStopsReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const many = 64 << 10 // fits the socket
+	const many = 64 << 10 // fits the socket's buffer
 	first := i.Output()
 	if _, err := peer.Write(first); err != nil {
 		t.Fatal(err)

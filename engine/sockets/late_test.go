@@ -14,8 +14,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestStoppedProcessReadsFirst: a process that was stopped for longer than FPDUTimeout must read the bytes that have
-// arrived before it fails the stream.
+// TestStoppedProcessReadsFirst: the rest of an FPDU arrives while the process is stopped for longer than FPDUTimeout.
+// The process must read it before it checks the deadline, so that the stream does not fail.
 func TestStoppedProcessReadsFirst(t *testing.T) {
 	const early = 7
 	fpdu := make([]byte, 16, 20)

@@ -72,8 +72,8 @@ func TestKernelReclaim(t *testing.T) {
 	}
 }
 
-// answerMPA is an MPA responder without markers, for one connection. After the start-up it passes the socket to then,
-// and closes it afterwards.
+// answerMPA starts an MPA responder without markers, for one connection, and returns its address. After the start-up
+// the responder passes the socket to then, and closes it afterwards.
 func answerMPA(t *testing.T, then func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

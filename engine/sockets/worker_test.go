@@ -6,7 +6,7 @@ import (
 )
 
 // TestLeastLoadedWorker: connections that arrive together are distributed to the workers in turn, and later ones to the
-// worker with the fewest.
+// worker with the fewest connections.
 func TestLeastLoadedWorker(t *testing.T) {
 	k := &Driver{workers: []*worker{{}, {}, {}}}
 	for range 4 {
@@ -32,7 +32,7 @@ func TestLeastLoadedWorker(t *testing.T) {
 }
 
 // TestStepsOfOwners: on sockets, the connection of one user is stepped in a turn in which 30 connections of another
-// user have work, too. The turn is limited, and later turns step the others.
+// user have work, too. A turn steps at most core.StepsPerTurn connections, and later turns step the others.
 func TestStepsOfOwners(t *testing.T) {
 	w := &worker{shard: core.NewShard(sleeping{})}
 	var hostile, honest core.Share
