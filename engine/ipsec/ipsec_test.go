@@ -279,8 +279,8 @@ func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 	n.drops(t)
 }
 
-// TestHardLimitEndsSending: if the daemon does not respond in time, a connection stops at the hard limit of its SA, and
-// continues with a later SA.
+// TestHardLimitEndsSending: if the daemon does not respond in time, the SA reaches its hard limit, which the Manager
+// reports to the kernel once. The connection stays established, and continues with a later SA.
 func TestHardLimitEndsSending(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike, n.limits = true, esp.Limits{SoftPackets: 50, HardPackets: 100}
@@ -303,8 +303,8 @@ func TestHardLimitEndsSending(t *testing.T) {
 	}
 }
 
-// TestModesStandSideBySide: rules for some ports have another mode. The connections of each mode must use its own SAs,
-// and none may be sealed with a deleted SA.
+// TestModesStandSideBySide: rules for some ports have another mode. A connection uses the flow of its mode, has no SA
+// for sending after the SAs are deleted, and continues with new SAs.
 func TestModesStandSideBySide(t *testing.T) {
 	n := newNetwork(t, []Rule{{Ports: []uint16{7}}, {Mode: esp.Tunnel}})
 	n.ike = true
@@ -338,7 +338,8 @@ func TestModesStandSideBySide(t *testing.T) {
 	}
 }
 
-// TestReloadOfModeAndBack: after a change of the mode and back, the remaining SAs serve new connections.
+// TestReloadOfModeAndBack: a change of the mode ends the connections of the previous mode. After a change back, the
+// remaining SAs serve new connections.
 func TestReloadOfModeAndBack(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike = true

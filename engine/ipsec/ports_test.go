@@ -126,7 +126,8 @@ func TestPortsOfPolicies(t *testing.T) {
 }
 
 // TestPoliciesOfAnotherGroup: a connection older than the policies for its ports switches to the SAs of these policies.
-// Without a policy it keeps its SAs, and reports what it waits for when they are deleted.
+// Without a policy it keeps its SAs. When these are deleted, the Manager reports the missing policy, and the connection
+// ends by the user timeout.
 //
 //req:rfc5044-9.4-1
 func TestPoliciesOfAnotherGroup(t *testing.T) {
