@@ -166,8 +166,8 @@ func (n *bondNet) connect(a, b *xdp.Device) (*verbstest.End, *verbstest.End) {
 	return ea, eb
 }
 
-// TestBondFailover: a connection survives 20 failovers. Its frames leave on the active member. Closing detaches the
-// program from the members.
+// TestBondFailover: a connection survives 20 changes of the active member. After the last one its frames leave on that
+// member. Closing the devices detaches the program from the members.
 func TestBondFailover(t *testing.T) {
 	n := newBondNet(t)
 	a, b := n.open(n.A), n.open(n.B)
@@ -247,8 +247,8 @@ func TestBondMembersChange(t *testing.T) {
 	verbstest.Exercise(t, ea, eb)
 }
 
-// TestBondMemberTaken: a member that has the program of another process is served once that program has gone. The log
-// has the error once.
+// TestBondMemberTaken: a member that has a foreign XDP program is served once that program has gone. The log has the
+// error once.
 func TestBondMemberTaken(t *testing.T) {
 	n := newBondNet(t)
 	members := n.state[n.index[n.A]].Members
@@ -298,7 +298,7 @@ func takeInterface(t *testing.T, h *topo.Host, ifindex int) *bpf.Steering {
 }
 
 // TestBondLateMember: a connection survives frames that arrive on a member before it has the program. The host's kernel
-// knows no socket for them.
+// has no socket for them, and responds by RST.
 func TestBondLateMember(t *testing.T) {
 	n := newBondNet(t)
 	members := n.state[n.index[n.A]].Members
@@ -341,7 +341,8 @@ func TestBondLateMember(t *testing.T) {
 	}
 }
 
-// TestBondModeChange: a connection survives a mode in which xwarp cannot send as the kernel does. The log says so.
+// TestBondModeChange: a connection survives modes in which xwarp cannot send as the kernel does. The log has one
+// warning for the change to such a mode, with the next step.
 func TestBondModeChange(t *testing.T) {
 	n := newBondNet(t)
 	var log sharedLog
@@ -413,8 +414,9 @@ func (n *bondNet) resets(h *topo.Host) (sent int) {
 	return sent
 }
 
-// TestBondRefused: bonds that the engine cannot serve are refused, or get generic XDP of their own. The message names
-// the next step.
+// TestBondRefused: a bond whose mode the engine cannot serve gets generic XDP on the bond itself. A bond without
+// members, or with a member that has a foreign program, is refused. The messages name the next step, also for a member
+// with a smaller MTU than the bond; that for a foreign program names only the member.
 func TestBondRefused(t *testing.T) {
 	n := newBondNet(t)
 	var log strings.Builder

@@ -17,7 +17,8 @@ import (
 	"xwarp/ring"
 )
 
-// TestBusy: the error for a busy interface or queue names its user, and all other queues can be served.
+// TestBusy: the error for a busy interface or queue has the process ID of its user, and that for a queue the inode of
+// the socket. A device for all queues serves the free queue, and logs the busy one with its user.
 func TestBusy(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -38,7 +38,7 @@ func detachByForce(t *testing.T, h *topo.Host, name string) {
 
 // TestDetachedByForce: if another process detaches the program of an interface or of a member of a bond, the device
 // must attach it again. Connections that were idle meanwhile continue. If the interface has another program then, the
-// device does not replace it, and logs that no connection receives frames.
+// device does not replace it, logs that no connection receives frames, and attaches its own once the other has gone.
 func TestDetachedByForce(t *testing.T) {
 	t.Run("interface", func(t *testing.T) {
 		needs.XSK(t)

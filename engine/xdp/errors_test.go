@@ -21,7 +21,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOpenErrors: the error of a device that cannot be opened wraps an errno.
+// TestOpenErrors: the error of Open wraps ENODEV for an unknown interface, EINVAL for an MTU that is too large, and
+// EBUSY if another device has the interface open.
 func TestOpenErrors(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -30,7 +30,7 @@ func SetBond(name string, read bond.Reader) (undo func()) {
 	return func() { isBond, readBond = wasIs, wasRead }
 }
 
-// LookAtBond makes a device read the state of its bond again.
+// LookAtBond makes a device read the state of its bond again. If the state cannot be read, it does nothing.
 func LookAtBond(d *Device) {
 	if s, err := readBond(nil, d.x.att.Ifindex); err == nil {
 		d.x.onBond(s)

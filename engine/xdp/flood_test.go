@@ -133,7 +133,8 @@ func newFlooded(t *testing.T) *flooded {
 	return f
 }
 
-// dropAll attaches an XDP program that drops every frame, until its result is closed or the test ends.
+// dropAll attaches an XDP program that drops every frame that a host's interface receives, until its result is closed
+// or the test ends.
 func dropAll(t testing.TB, h *topo.Host) link.Link {
 	t.Helper()
 	l, err := tryDropAll(h)

@@ -93,8 +93,8 @@ func TestLinkIsFollowed(t *testing.T) {
 	})
 }
 
-// TestQueuesAdded adds receive queues to the interface. The relays must pass frames to the workers of their
-// connections, and new connections must work on any queue.
+// TestQueuesAdded adds receive queues to the interface. Frames that arrive on an added queue must be handed over to the
+// worker of their connection, and new connections must work on any queue.
 func TestQueuesAdded(t *testing.T) {
 	channels := func(h *topo.Host, n uint32) { // ethtool -L NAME rx N
 		t.Helper()
@@ -222,7 +222,7 @@ func openOn(t *testing.T, h *topo.Host) (d *xdp.Device) {
 	return d
 }
 
-// withRights runs f in the namespace of a host, on a thread that has only the given capabilities.
+// withRights runs f in the namespace of a host, on a thread whose effective capabilities are only caps.
 func withRights(h *topo.Host, f func() error, caps ...int) error {
 	return h.Do(func() error {
 		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -102,7 +102,7 @@ func (p *brittle) Flush() ring.State {
 }
 
 // TestDeviceFails: the port of a worker panics outside the service of any connection. The device must report the panic,
-// its connections must end, and no caller may block. After Close another device can be opened.
+// its connection must end, and AllocPD and Close must return. Afterwards another device can be opened on the interface.
 func TestDeviceFails(t *testing.T) {
 	var broken atomic.Bool
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {

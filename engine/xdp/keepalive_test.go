@@ -18,7 +18,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestKeepaliveOfSockets: both ends of a kernel-transport connection have keepalive, by default and as configured.
+// TestKeepaliveOfSockets: both ends of a kernel-transport connection have keepalive, by default and as configured, and
+// none if Idle is tick.Forever.
 func TestKeepaliveOfSockets(t *testing.T) {
 	for _, c := range []struct {
 		k    core.Keepalive

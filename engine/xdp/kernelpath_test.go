@@ -13,7 +13,7 @@ import (
 )
 
 // TestKernelAllocatesNothing: once a kernel-transport connection is set up, Writes and Reads allocate no memory at
-// either end.
+// either end. The test accepts an allocation in two messages, because the runtime allocates now and then.
 func TestKernelAllocatesNothing(t *testing.T) {
 	const size = 1 << 20
 	open := func() *core.Device {
@@ -51,8 +51,8 @@ func TestKernelAllocatesNothing(t *testing.T) {
 }
 
 // TestKernelLostMemory: the kernel detects that memory of a Write cannot be read, because without a CRC the engine does
-// not read it. Bytes before that memory were sent, so the connection ends without a Terminate. The region becomes
-// invalid, the Write fails with a protection error, and another connection of the device continues.
+// not read it. The connection ends, the region becomes invalid, the Write fails with a protection error, and another
+// connection of the device continues.
 func TestKernelLostMemory(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	da, db, at := pairWith(t, "kernel",

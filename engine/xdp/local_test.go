@@ -37,8 +37,8 @@ func steering(t *testing.T, d *xdp.Device) bpf.Counts {
 }
 
 // TestListenerOfAnyAddress: host A gets packets to 203.0.113.0/24, as a router does. A listener for any address serves
-// A's own addresses on all interfaces, including addresses added later. It must not respond at other addresses: the
-// kernel gets their segments.
+// A's own addresses on all interfaces, including addresses added later, until they are removed. It must not respond at
+// other addresses: the kernel gets their segments.
 func TestListenerOfAnyAddress(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, nil)
 	l, err := da.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
@@ -81,7 +81,8 @@ func TestListenerOfAnyAddress(t *testing.T) {
 	}
 }
 
-// TestAllow: listeners serve the peers of the current list.
+// TestAllow: listeners serve only the peers in the device's current list of allowed prefixes. Segments of other peers
+// are dropped and counted.
 func TestAllow(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}

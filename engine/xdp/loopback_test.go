@@ -193,8 +193,9 @@ func TestOwnAddressSRQ(t *testing.T) {
 	}
 }
 
-// TestOwnAddressRefuses: connections to addresses of this host fail at once without a listener, if the consumer rejects
-// them, and if the device does not allow the peer's address. A byte stream to such an address fails too.
+// TestOwnAddressRefuses: without a listener, connections to addresses of this host fail within a second. They also fail
+// if the consumer rejects them, and if the device does not allow the peer's address. A connection from 127.0.0.1 to
+// another host, and a byte stream to an address of this host, fail with EINVAL.
 func TestOwnAddressRefuses(t *testing.T) {
 	d, _, tn := ownHost(t, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}

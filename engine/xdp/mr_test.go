@@ -225,8 +225,9 @@ func pairWith(t *testing.T, transport string, o core.Options) (a, b *core.Device
 	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 0)
 }
 
-// TestRegionLostRepeated truncates a file while its bytes are in flight, on a lossy path. If bytes to retransmit can no
-// longer be read, the connection must be reset. No Read may complete with bytes that are not in the file.
+// TestRegionLostRepeated truncates a file while its bytes are in flight, on a lossy path, so that some bytes to
+// retransmit can no longer be read. No Read may complete with bytes that are not in the file. In at least one round the
+// region must be lost.
 func TestRegionLostRepeated(t *testing.T) {
 	t.Parallel()
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {

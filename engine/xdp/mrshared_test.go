@@ -12,8 +12,8 @@ import (
 )
 
 // TestRegionLostBetweenReads truncates a file so that the sources of the first Reads remain and those of the later ones
-// are lost, although their responses share segments. The peer must get a Terminate. No Read may complete, and no byte
-// may arrive, with contents that are not in the file.
+// are lost, although their responses share segments. The connection must end with a Terminate. No Read of a lost source
+// may complete, and no byte of its response may arrive.
 func TestRegionLostBetweenReads(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	const reads, n = 14, 300

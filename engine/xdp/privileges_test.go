@@ -8,7 +8,7 @@ import (
 )
 
 // TestPrivilegesRunOut: without a spare socket and without the privilege to create one, the error wraps ErrSpent and
-// the cause.
+// the cause. A nil Privileges has nothing, and can be closed.
 func TestPrivilegesRunOut(t *testing.T) {
 	k := NewPrivileges(1)
 	defer k.Close()

@@ -12,7 +12,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestInfoWhileConnecting calls Info on a queue pair that is being connected, for the race detector.
+// TestInfoWhileConnecting calls Info on queue pairs that are being connected, also for the race detector. Once Info
+// returns no error, both addresses must be valid. When the queue pairs are connected, their addresses must match.
 func TestInfoWhileConnecting(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {

@@ -50,8 +50,9 @@ func (o *onWorker) run(t *testing.T, f func(queue int) (done bool, err error)) {
 }
 
 // TestPostOn posts requests from Config.Consumer, in random order by PostSend and PostSendOn, and by PostRecv and
-// PostRecvOn. It posts more than the queues hold. The requests must stay in order, none may be lost, and a full send
-// queue must return ErrQueueFull.
+// PostRecvOn. It posts more sends than their queue holds. The requests must stay in order, none may be lost, and a full
+// send queue must return ErrQueueFull. A send before the connection returns ErrNotReady. Requests after its end
+// complete as flushed.
 func TestPostOn(t *testing.T) {
 	var o onWorker
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) { c.Consumer = nil })

@@ -15,7 +15,7 @@ import (
 
 // TestQueueStress opens and closes connections of a device with several queues, in both directions, while queues are
 // added. The peer's kernel sends the frames of a connection on any queue. Frames on the queue of another worker must be
-// handed over.
+// handed over. Afterwards no state may be left in the devices.
 func TestQueueStress(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

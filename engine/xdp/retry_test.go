@@ -154,8 +154,8 @@ func TestRejectIsFinal(t *testing.T) {
 }
 
 // TestDialTriesAgain: a peer closes each connection after the MPA Request, by FIN or by RST. Each attempt of Dial
-// requests fewer features, and the error is that of the last attempt. The next connection to the peer starts with the
-// last request.
+// requests fewer features, and the error is that of the last attempt. Then a receive that was posted before is flushed,
+// and the queue pair cannot dial again. The next connection to the peer starts with the last request.
 //
 //req:rfc6581-10-4
 func TestDialTriesAgain(t *testing.T) {
@@ -239,7 +239,8 @@ func came(seen <-chan [2]byte) (got [2]byte) {
 	return got
 }
 
-// TestCloseWhileDialing closes a queue pair whose peer does not respond: Dial must end, and not retry.
+// TestCloseWhileDialing closes a queue pair whose peer does not respond to the MPA Request: Dial must return
+// tcp.CauseAborted.
 func TestCloseWhileDialing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -26,8 +26,8 @@ func TestTotalsAreCounters(t *testing.T) {
 	}
 }
 
-// falling reads the totals of a device continuously until stop is called. stop returns an error if a total has fallen
-// or could not be read.
+// falling reads the totals of a device continuously until stop is called. stop returns an error if the totals could not
+// be read, or if the RDMA payload in or out, the TCP bytes in or the FPDUs have fallen.
 func falling(d *core.Device) (stop func() error) {
 	done := make(chan struct{})
 	var group sync.WaitGroup

@@ -84,7 +84,7 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 }
 
 // TestTransmitGSO: both ends send blocks. A veth delivers them whole. If the sender's TSO is off, or the receiver's
-// program is native, the kernel cuts them into segments.
+// program is native, the kernel cuts them into segments; this is checked at the default MTU without losses.
 func TestTransmitGSO(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true}, {name: "markers", markers: true},
@@ -130,7 +130,7 @@ func TestTransmitGSO(t *testing.T) {
 	}
 }
 
-// TestTransmitRefused: Open fails if Config.Transmit is unknown, and the error names the known values.
+// TestTransmitRefused: Open fails if Config.Transmit is unknown, and the error names a known value, packet-gso.
 func TestTransmitRefused(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -151,8 +151,8 @@ func TestTransmitRefused(t *testing.T) {
 	}
 }
 
-// TestTransmitAuto: with TransmitAuto a veth sends blocks. Its program is generic by default, so that blocks also
-// arrive whole.
+// TestTransmitAuto: with TransmitAuto a device on a veth sends blocks, and Transport says why. Its program is generic
+// unless Config.XDPMode asks for a native one.
 func TestTransmitAuto(t *testing.T) {
 	for _, c := range []struct {
 		mode   bpf.Mode
@@ -171,7 +171,8 @@ func TestTransmitAuto(t *testing.T) {
 	}
 }
 
-// TestGROIsRestored: a device on a veth turns GRO on while it is open, and then restores the user's setting.
+// TestGROIsRestored: a device on a veth turns GRO on while it is open. Its Close turns GRO off again, if it was off
+// before, and does not change the other interface, whose user turned GRO on.
 func TestGROIsRestored(t *testing.T) {
 	a, _, net := xdpPair(t, topo.Options{OffloadsB: topo.Offloads{GRO: topo.On}}, nil)
 	gro := func(h *topo.Host) topo.Switch {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestDelayedStartup exchanges messages in streaming mode, as in figure 9 of RFC 5044, and starts MPA after the last
-// one.
+// one. Then the stream accepts no more bytes, and the queue pair owns the connection.
 //
 //req:rfc5044-7.1-1 rfc5044-7.1.4-1
 func TestDelayedStartup(t *testing.T) {

@@ -155,9 +155,9 @@ func (p *sameVLAN) Recv(batch []ring.Packet) int {
 	return n
 }
 
-// TestVLANs: devices on an interface and on its VLANs share the program, the sockets and the threads, and each receives
-// only its own frames, in both IP versions. A device can be closed while others are open. Closing the last one restores
-// the interface.
+// TestVLANs: devices on an interface and on its VLANs share the program, and each receives only its own frames, in both
+// IP versions. A device can be closed while others are open. Closing the last one detaches the program, and lets the
+// interface strip tags again.
 func TestVLANs(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		for _, way := range []xdp.Transmit{xdp.TransmitXDP, xdp.TransmitGSO} {
