@@ -8,7 +8,8 @@ import (
 )
 
 // TestAckPushedInTurn: a message is acknowledged in the turn in which it arrives if no other frame waits, otherwise
-// together with the waiting frames. The worker must not sleep while frames wait.
+// together with the waiting frames. While frames wait, the stack is Blocked and not Quiet, so that its worker does not
+// sleep.
 func TestAckPushedInTurn(t *testing.T) {
 	u := &endless{idle: true, single: 64}
 	p := newPair(t, 0, false, tcp.Config{QuickAcks: -1, RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},

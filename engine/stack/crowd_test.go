@@ -84,7 +84,7 @@ func TestSilentConnections(t *testing.T) {
 }
 
 // TestSilentPeer: one address may have only its share of the unconfirmed connections; its further connections are
-// reset.
+// refused.
 func TestSilentPeer(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{})
@@ -123,7 +123,7 @@ func TestHalfOpenShare(t *testing.T) {
 	}
 }
 
-// TestListenerShare: a listener resets connections beyond its maximum, which leaves room for other listeners.
+// TestListenerShare: a listener refuses connections beyond ListenConfig.Connections.
 func TestListenerShare(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{Connections: 3, Startup: -1})

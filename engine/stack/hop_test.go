@@ -12,7 +12,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestIdleHop: consecutive connections to a host resolve its address only once, and it is confirmed from time to time.
+// TestIdleHop: consecutive connections to a host resolve its address only once. A new connection requests it again
+// after HopRetry. A hop without a connection is forgotten after some time, a hop in use is not.
 func TestIdleHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.r.slow = true
@@ -124,7 +125,8 @@ func TestAnswersGoToTheHop(t *testing.T) {
 }
 
 // TestManySYNsBeforeTheHop: when the address of a peer that opens many connections at once is resolved, it gets
-// MaxHeldOfHop SYN-ACKs, each once. The others follow some seconds later.
+// MaxHeldOfHop SYN-ACKs. The others follow some seconds later. If the address cannot be resolved, nothing is held for
+// it.
 func TestManySYNsBeforeTheHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
@@ -194,8 +196,8 @@ func TestSilentHop(t *testing.T) {
 	}
 }
 
-// TestEstablishedFromAnyStation: a path that changes in one direction only, as with two routers, must not end a
-// connection.
+// TestEstablishedFromAnyStation: a connection accepts a segment from another station than its next hop, because a path
+// may change in one direction only, as with two routers. The reply goes to the next hop.
 func TestEstablishedFromAnyStation(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{Accept: func(*tcp.Tuple) (Upper, error) {

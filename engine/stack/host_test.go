@@ -57,7 +57,7 @@ func (h *host) listen(l ListenConfig) *Listener {
 	return got
 }
 
-// give delivers a frame and returns the frames that leave.
+// give delivers f, unless it is nil, runs three turns, and returns the frames that leave.
 func (h *host) give(f []byte) (out [][]byte) {
 	if f != nil {
 		h.k.Inject(f)

@@ -42,7 +42,7 @@ func (c *checked) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) in
 	return n
 }
 
-// policy protects everything between two hosts.
+// policy protects everything between two hosts, except for the ports in clear.
 type policy struct {
 	flow     Flow
 	clear    map[uint16]bool // unprotected ports
@@ -179,7 +179,8 @@ var shapes = []struct {
 	{true, esp.Shape{Mode: esp.Tunnel}, 1374},
 }
 
-// TestProtectedStream loses 2 % of the frames, repeats 2 % and changes 2 %, in every mode, with and without a VLAN.
+// TestProtectedStream loses 2 % of the frames, repeats 2 % and changes 2 %, in every mode, with and without a VLAN. All
+// bytes must arrive unchanged, and each repeated or changed frame must be dropped and counted by ESP.
 func TestProtectedStream(t *testing.T) {
 	for i, c := range shapes {
 		t.Run(fmt.Sprintf("%v/inner IPv6 %v/outer IPv6 %v", c.shape.Mode, c.v6, c.shape.OuterV6),
@@ -284,7 +285,7 @@ func TestPlainObserver(t *testing.T) {
 }
 
 // TestConnectionWaitsForSAs: a connection waits before there are SAs, and after they were deleted in the middle of a
-// stream.
+// stream. Meanwhile no frame leaves. With new SAs it continues.
 //
 //req:rfc5044-9.4-1 rfc5042-5.4.5-2 rfc5041-8.4.2-4 rfc5040-8.2.2-4
 func TestConnectionWaitsForSAs(t *testing.T) {
@@ -399,7 +400,8 @@ func (x *espPair) checkSAs(what string) {
 	}
 }
 
-// TestSAEventsInAnyOrder: SAs come, reach limits and are deleted while ICMP errors quote packets of all of them.
+// TestSAEventsInAnyOrder: SAs come, reach limits and are deleted while ICMP errors quote packets of all of them. The
+// tables of SAs must stay consistent, and the stream must continue with new SAs.
 func TestSAEventsInAnyOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -448,7 +450,8 @@ func TestSAEventsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestSPIOfAnotherAddress: each address of this host has its own SPIs (RFC 4301, 4.1).
+// TestSPIOfAnotherAddress: each address of this host has its own SPIs (RFC 4301, 4.1). An SA of another address with
+// the same SPI, and its deletion, do not disturb a connection.
 func TestSPIOfAnotherAddress(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	to.idle = true
@@ -477,6 +480,7 @@ func TestSPIOfAnotherAddress(t *testing.T) {
 }
 
 // TestClearFramesAreDropped: segments of an outsider without a key, which would end or open a connection, are dropped.
+// A port that the policy leaves in the clear responds to clear segments, but not to protected ones.
 func TestClearFramesAreDropped(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	from.idle, to.idle = true, true
@@ -571,7 +575,8 @@ func TestResetsAreProtected(t *testing.T) {
 	}
 }
 
-// TestSAIsForItsHosts: a host with an SA cannot send segments in the name of another host.
+// TestSAIsForItsHosts: a host with an SA cannot send segments in the name of another host. A packet with an unknown SPI
+// is dropped, too.
 func TestSAIsForItsHosts(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	from.idle, to.idle = true, true
@@ -647,7 +652,7 @@ func TestProtectedFragments(t *testing.T) {
 	}
 }
 
-// fragments splits the packet in a frame in two.
+// fragments returns two frames, with the two fragments of the packet in frame.
 func fragments(t *testing.T, frame []byte, id uint32) (list [][]byte) {
 	t.Helper()
 	const at = ip.EthernetLen

@@ -11,6 +11,8 @@ import (
 )
 
 // TestAddressesOfSYNs sends SYNs from and to addresses of all kinds (RFC 9293, MUST-57 and MUST-63; RFC 1122, 3.2.1.3).
+// A SYN from another host to a local address gets a SYN-ACK. All others are dropped and counted, and an ACK gets no
+// RST.
 //
 //req:rfc9293-MUST-43 rfc9293-MUST-63 rfc9293-MUST-57
 func TestAddressesOfSYNs(t *testing.T) {
@@ -94,7 +96,8 @@ func TestNoAddressAtAll(t *testing.T) {
 	}
 }
 
-// TestVLAN sends SYNs with tags of all kinds to stacks without a VLAN and on VLAN 100.
+// TestVLAN sends SYNs with tags of all kinds to stacks without a VLAN and on VLAN 100. The stack replies only to those
+// of its VLAN, with its tag, and counts the others.
 func TestVLAN(t *testing.T) {
 	tag := func(tci uint16) ip.VLANTag { return ip.VLANTag{TPID: ip.TypeVLAN, TCI: tci} }
 	service := func(tci uint16) ip.VLANTag { return ip.VLANTag{TPID: ip.TypeVLANS, TCI: tci} }

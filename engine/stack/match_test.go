@@ -197,7 +197,7 @@ func TestExpectedSame(t *testing.T) {
 	t.Logf("%d segments with a CRC", crcs)
 }
 
-// TestChecksumPieces: the checksum of a segment in pieces of any length is right.
+// TestChecksumPieces: the checksum and the CRC of a segment in pieces of any length are those of the whole segment.
 func TestChecksumPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp"
 )
 
-// roomyPort accepts frames of up to room bytes.
+// roomyPort is a port whose Info says that frames have up to room bytes.
 type roomyPort struct {
 	ring.Port
 	room int

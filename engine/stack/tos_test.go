@@ -37,7 +37,7 @@ func classOf(t *testing.T, frame []byte) (c class) {
 }
 
 // TestDSCP: every packet has the class of its connection, of its listener or of the stack, and the hop limit of the
-// stack: SYN, SYN-ACK, data, acknowledgements, retransmissions, FIN and RST. The ECN bits stay those of RFC 3168.
+// stack: SYN, SYN-ACK, data, acknowledgements, retransmissions and RST. The ECN bits stay those of RFC 3168.
 //
 //req:rfc9293-MUST-48 rfc9293-SHLD-22 rfc9293-MUST-49
 func TestDSCP(t *testing.T) {
