@@ -141,7 +141,8 @@ func TestFaultInFill(t *testing.T) {
 	}
 }
 
-// TestFaultInFillAgain makes memory inaccessible whose bytes were sent. They cannot be sent again: RST.
+// TestFaultInFillAgain makes memory inaccessible whose bytes were sent. They cannot be retransmitted, so the connection
+// ends by RST.
 func TestFaultInFillAgain(t *testing.T) {
 	_, f, _ := newFaulty(t)
 	at := f.sndNxt

@@ -33,8 +33,9 @@ func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpd
 	return i, r, i.transmit()
 }
 
-// TestFPDUTimeout: a peer that never finishes an FPDU must not hold its bytes forever. An FPDU whose length was changed
-// on the path must not keep the program waiting forever.
+// TestFPDUTimeout: an FPDU of which the rest does not come ends the connection after FPDUTimeout. The error has the
+// length field and the number of bytes that arrived, and the peer gets the Terminate 2/0/02. The same holds for an FPDU
+// whose length was changed on the path.
 func TestFPDUTimeout(t *testing.T) {
 	for _, timeout := range []tick.Duration{0, 20 * tick.Second} {
 		want := tick.Time(timeout)
@@ -122,7 +123,8 @@ func TestFPDUForEver(t *testing.T) {
 	}
 }
 
-// wantHole checks that the connection ended because a hole was not filled.
+// wantHole checks that the connection ended by RST because a hole was not filled, and that no bytes are held
+// afterwards.
 func (s *side) wantHole(t *testing.T) {
 	t.Helper()
 	const text = "although later ones arrived"
@@ -134,7 +136,7 @@ func (s *side) wantHole(t *testing.T) {
 	}
 }
 
-// TestHoleTimeout: bytes after an unfilled hole are not held forever either.
+// TestHoleTimeout: bytes after a hole are held for FPDUTimeout. If the hole is not filled by then, the connection ends.
 func TestHoleTimeout(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
 	for range 2 { // bytes outside a known FPDU are held only if they arrive twice
@@ -207,8 +209,8 @@ func TestSlowFill(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestReceiveTimeout: a message for which no receive is posted waits for one. After a timeout it is an error (RFC 5041,
-// 7.1). The next message has its own timeout.
+// TestReceiveTimeout: a message for which no receive is posted waits for one. After ReceiveTimeout it is an error (RFC
+// 5041, 7.1), and the peer gets the Terminate 1/2/02. The next message has its own timeout.
 func TestReceiveTimeout(t *testing.T) {
 	cfg := startup.Config{IRD: 2, ORD: 2, RTRs: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)

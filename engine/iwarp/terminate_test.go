@@ -199,7 +199,8 @@ func TestLocalFailure(t *testing.T) {
 	}
 }
 
-// TestLocalFailureSilence: if no FPDU arrives, the start-up timer ends the connection.
+// TestLocalFailureSilence: the queue pair of a responder fails during the start-up. If no FPDU of the initiator
+// arrives, the start-up timer ends the connection by RST.
 //
 //req:rfc6581-9.3-1
 func TestLocalFailureSilence(t *testing.T) {
