@@ -80,7 +80,7 @@ func (*asleep) Wake()           {}
 func (*asleep) Notify(f func()) { f() }
 
 // TestDoorbellFollows: a queue pair moves to another worker after its doorbell was rung. The first worker must not
-// touch it, but pass the ring on. Without a worker, it is not touched at all.
+// touch the queue pair, but ring on the other worker. If the queue pair has no worker then, nothing happens.
 func TestDoorbellFollows(t *testing.T) {
 	d := newDevice(Options{})
 	for range 2 {

@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPeerFallbacks: a feature that a peer refused is omitted for some minutes, on that port only, and the table stays
-// bounded.
+// TestPeerFallbacks: a feature that a peer refused is omitted for fallbackLife, on that port only. The table has at
+// most maxFallbacks entries: the oldest are forgotten.
 func TestPeerFallbacks(t *testing.T) {
 	var v peerFallbacks
 	peer := func(n int) netip.AddrPort {
