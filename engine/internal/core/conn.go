@@ -89,7 +89,8 @@ func (c *Conn) TOS() uint8 {
 	return tosOf(own, listener, c.dev.opt.DSCP)
 }
 
-// Bind binds c to the worker of shard, and attaches its queue pair if it has one. It runs on that worker.
+// Bind binds c to the worker of shard, and attaches its queue pair if it has one. It runs on that worker. It fails if
+// the queue pair is closed, or has or had another connection.
 func (c *Conn) Bind(shard *Shard, s *iwarp.Conn, below Carrier) error {
 	c.Owner.Store(shard)
 	c.iw, c.carrier = s, below
@@ -182,7 +183,7 @@ func (c *Conn) Report(err error) {
 	})
 }
 
-// Request implements iwarp.Handler.
+// Request implements iwarp.Handler. It rejects the peer if the listener's backlog is full.
 func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 	req := &verbs.ConnRequest{
 		Local: c.Local, Remote: c.Remote, Revision: r.Revision, PrivateData: r.PrivateData,

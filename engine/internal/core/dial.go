@@ -46,8 +46,8 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	})
 }
 
-// Attempt is Dial without retries, except from other ports. If it fails, q is unchanged, so that another attempt may
-// follow.
+// Attempt is Dial without retries, except from other ports. It ignores cfg.DSCP, cfg.TryPort and cfg.Patience. If it
+// fails, q is unchanged, so that another attempt may follow.
 func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 	cfg *verbs.DialConfig) error {
 	return d.dialCharged(remote, q, cfg, func(m *verbs.MPAConfig) (err error) {
@@ -181,7 +181,8 @@ func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cf
 // million.
 const MaxPorts = 256
 
-// TryAnotherPort reports whether a failed active open may succeed from another port.
+// TryAnotherPort reports whether an active open that failed with err may succeed from another port: the port that was
+// picked has a connection to the peer, and the caller did not ask for a port (that of local is 0).
 func TryAnotherPort(err error, local netip.AddrPort) bool {
 	return errors.Is(err, tcp.ErrTupleInUse) && local.Port() == 0
 }

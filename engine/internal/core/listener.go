@@ -47,7 +47,7 @@ func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.List
 	return l, nil
 }
 
-// TOS returns the TOS byte of the listener's connections, without ECN.
+// TOS returns the TOS byte, without ECN, of the listener's connections whose queue pair has no DSCP of its own.
 func (l *Listener) TOS() uint8 { return tosOf(l.dscp, l.dev.opt.DSCP) }
 
 // tosOf returns the TOS byte for the first DSCP that is not zero.

@@ -23,7 +23,7 @@ func (q *postQueue[T]) init(depth int) {
 	q.slots, q.mask = make([]T, n), uint32(n-1)
 }
 
-// slots returns the number of slots of a queue of that depth: a power of two.
+// slots returns the number of slots of a queue of that depth: the least power of two that is not below depth.
 func slots(depth int) int {
 	n := 1
 	for n < depth {
@@ -32,7 +32,7 @@ func slots(depth int) int {
 	return n
 }
 
-// put calls fill with the next slot. It returns false when the queue is full.
+// put calls fill with the next slot. When the queue is full, it does not call fill, and returns false.
 func (q *postQueue[T]) put(fill func(*T)) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

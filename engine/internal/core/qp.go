@@ -50,7 +50,7 @@ type QP struct {
 	rdma    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // counters that the shard's sums already contain
 	iw      *iwarp.Conn
-	share   *Share // of the user that SetOwner set, on shard; nil while no worker is bound
+	share   *Share // of the user that SetUser set, on shard; nil while no worker is bound
 	overran bool
 	comp    verbs.Completion // used by Complete: a local variable would be allocated, since a sink gets its address
 
@@ -149,7 +149,7 @@ func (q *QP) SetDSCP(dscp int) error {
 }
 
 // MoveReceives moves the receives that were posted to q into another queue pair of the same depth. Neither may have had
-// a connection, and nothing may post to them meanwhile.
+// a connection, and nothing may post to them meanwhile. If q uses an SRQ, it does nothing.
 func (q *QP) MoveReceives(to *QP) error {
 	for p := q.rq.peek(); p != nil && q.srq == nil; p = q.rq.peek() {
 		if err := to.PostRecv(p); err != nil {

@@ -47,7 +47,7 @@ type Shard struct {
 	pool        *mpa.Pool
 	ready       fair.Queue[*Doorbell] // the doorbells that wait for their turn
 	Common      Share                 // of byte streams, and of connections that are not established yet
-	shares      map[any]*Share        // shares of the users that SetOwner set
+	shares      map[any]*Share        // shares of the users that SetUser set
 	Current     panicTarget           // the object being served, which a panic ends; nil: none
 	CheckTables bool                  // after a panic the worker must check its tables
 	Consuming   bool                  // the worker is in its consumer's callback
