@@ -6,8 +6,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestCrawls runs seeds in which a connection once stalled, or ended without a reason. Each must finish within seconds
-// of the last fault. workTime, which must suit any seed, would hide a timer that has grown to half a minute.
+// TestCrawls runs seeds in which a connection once stalled, or ended without a reason. Each must end within its own
+// limit, 5 to 45 s after the last fault. workTime, which must suit any seed, would hide a timer that has grown to half
+// a minute.
 func TestCrawls(t *testing.T) {
 	for _, c := range []struct {
 		name string

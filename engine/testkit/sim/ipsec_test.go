@@ -598,7 +598,8 @@ func TestIPsecSeed(t *testing.T) {
 	drawWideOr(uint64(max(*flagSeed, 1)), features(*flagWithout), true).replay(t)
 }
 
-// TestIPsecSeeds runs the IPsec scenarios of the ordinary test run.
+// TestIPsecSeeds runs the IPsec scenarios of the ordinary test run, including seeds that once failed. Five run twice:
+// every frame must be the same.
 func TestIPsecSeeds(t *testing.T) {
 	n := 150
 	if testing.Short() {

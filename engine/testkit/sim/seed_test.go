@@ -167,7 +167,7 @@ func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
 	}
 }
 
-// TestSeeds runs the seeds of the ordinary test run.
+// TestSeeds runs the seeds of the ordinary test run, including two that once failed.
 func TestSeeds(t *testing.T) {
 	n := 500
 	if testing.Short() {

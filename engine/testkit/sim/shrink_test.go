@@ -240,8 +240,8 @@ func TestShrinkDefect(t *testing.T) {
 	t.Logf("%d of %d connections, %d of %d operations", len(small.loads), len(s.loads), n, before)
 }
 
-// TestEachFailureIsCounted: of many failures of one kind, maxOfKind are reduced and shown, and the others counted. One
-// of another kind among them is shown too.
+// TestEachFailureIsCounted: of many failures of one kind, only maxOfKind are reduced and shown. One of another kind
+// among them is shown too.
 func TestEachFailureIsCounted(t *testing.T) {
 	seenFailures.reset()
 	shown, draws := 0, 0
