@@ -63,7 +63,7 @@ func (d *delayed) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) 
 	return d.Conn.Offer(at, pieces, n, crc)
 }
 
-// Next implements tcp.Source.
+// Next implements tcp.Source. The bytes of prior go first.
 func (d *delayed) Next(room int) (int, bool) {
 	if d.prior != nil {
 		if n, more := d.prior.Next(room); n > 0 || more {
@@ -73,8 +73,8 @@ func (d *delayed) Next(room int) (int, bool) {
 	return d.Conn.Next(room)
 }
 
-// NextRun implements tcp.RunSource. While bytes of the earlier stream are unacknowledged, it offers no run of segments,
-// so that TCP calls Next for each.
+// NextRun implements tcp.RunSource. While bytes of prior are unacknowledged it takes no run, and reports that more may
+// follow, so that TCP calls Next.
 func (d *delayed) NextRun(size, most int) (n int, more bool) {
 	if d.prior != nil {
 		return 0, true
@@ -82,7 +82,7 @@ func (d *delayed) NextRun(size, most int) (n int, more bool) {
 	return d.Conn.NextRun(size, most)
 }
 
-// Fill implements stack.Upper.
+// Fill implements stack.Upper. The bytes before first are those of prior.
 func (d *delayed) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	if d.prior == nil || !r.Start.Less(d.first) {
 		return d.Conn.Fill(r, dst)
@@ -96,7 +96,7 @@ func (d *delayed) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	return 0, false
 }
 
-// Acked implements stack.Upper.
+// Acked implements stack.Upper. Once the bytes of prior are acknowledged, prior is dropped.
 func (d *delayed) Acked(to seq.Num) {
 	if d.prior != nil {
 		d.prior.Acked(seq.Min(to, d.first))
@@ -109,7 +109,7 @@ func (d *delayed) Acked(to seq.Num) {
 	d.finish()
 }
 
-// Settle implements stack.Upper.
+// Settle implements stack.Upper. It offers unread bytes again first.
 func (d *delayed) Settle(now tick.Time) {
 	d.reread()
 	d.Conn.Settle(now)
