@@ -21,7 +21,7 @@ type hop struct {
 	asked tick.Time   // last request of revalidateHop
 	fresh tick.Time   // last request of hopFor
 
-	held []held // waiting until it is resolved
+	held []held // segments that wait until the hop is resolved
 
 	used       tick.Time // last use, for a hop without users
 	idle, near *list.Element

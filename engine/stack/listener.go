@@ -69,7 +69,8 @@ func (g gate) Release(t *tcp.Tuple, now tick.Time) {
 
 func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
-// Listen accepts connections to addr, or to every address of its family if addr is unspecified.
+// Listen accepts connections to addr, or to every address of its family if addr is unspecified. It fails with
+// ErrListening if a listener has the same addr and port.
 func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Time) (*Listener,
 	error) {
 	k := listenKey{addr, port}
@@ -209,7 +210,7 @@ func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 }
 
 // Confirm reports that the upper layer has a use for e: e no longer counts against ListenConfig.Startup, and counts as
-// established for its peer.
+// established for its peer. It has no effect on a connection that this host opened.
 func (e *Endpoint) Confirm() {
 	e.grow()
 	e.peer.Established()
@@ -253,7 +254,7 @@ func (l *Listener) refuse(t *tcp.Tuple, err error, now tick.Time) {
 	}
 }
 
-// expire retransmits SYN-ACKs.
+// expire retransmits the SYN-ACKs that are due, and reports whether there were any.
 func (l *Listener) expire(now tick.Time) bool {
 	worked := false
 	for i := range l.both {

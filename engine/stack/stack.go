@@ -178,8 +178,8 @@ func (s *Stack) Fetch() bool {
 	return s.fetched > 0
 }
 
-// Receive is the first half of Step. Consumers may answer the received data between the halves, so that the answer and
-// the acknowledgement are sent together.
+// Receive is the first half of Step. It reports whether it received a frame. Consumers may answer the received data
+// between the halves, so that the answer and the acknowledgement are sent together.
 func (s *Stack) Receive(now tick.Time) bool {
 	if !s.Fetch() {
 		return false
@@ -219,7 +219,8 @@ func (s *Stack) Quiet() bool {
 		len(s.forgetting) == 0 && s.flush.at == tick.Never
 }
 
-// Transmit is the second half of Step. It defers work that the peer does not wait for until the frames have been sent.
+// Transmit is the second half of Step. It reports whether it ran a timer or sent a frame. It defers work that the peer
+// does not wait for until the frames have been sent.
 func (s *Stack) Transmit(now tick.Time) bool {
 	s.now = now
 	worked := s.expire(now)

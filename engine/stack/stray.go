@@ -82,7 +82,7 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 	s.unowned(pieces, now)
 }
 
-// DropStray counts a frame for another worker whose backlog was full.
+// DropStray counts a frame that could not be handed over, because the other worker's backlog was full.
 func (s *Stack) DropStray() { s.stats.DropBacklog++ }
 
 // DeliverICMP passes an ICMP error to its connections. It returns false if there is none here.

@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// DefaultHopLimit is the TTL or hop limit of packets.
+// DefaultHopLimit is the TTL or hop limit of packets if Config.HopLimit is zero.
 const DefaultHopLimit = 64
 
 // maxHeader is the maximum header length of a frame of a run: Ethernet with a tag, IPv6, and TCP with timestamps.
