@@ -122,7 +122,7 @@ func (p *Peers) refuse(acc, full *peerAccount, what string, limit int) error {
 		ErrPeer, full, limit, what)
 }
 
-// Established moves the connection from start-up to established.
+// Established moves the connection from start-up to established. It does nothing if the connection is not in start-up.
 func (ch *Charge) Established() {
 	if ch == nil {
 		return

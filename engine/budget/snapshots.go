@@ -37,7 +37,8 @@ func (s *Snapshots) answered() {
 	}
 }
 
-// Snapshot returns a snapshot that was begun after asked. encode makes one.
+// Snapshot returns a snapshot that was begun at the time asked or later. encode makes one. If ctx is done first,
+// Snapshot fails with the context's cause.
 func (s *Snapshots) Snapshot(ctx context.Context, asked time.Time, encode func() []byte) ([]byte,
 	error) {
 	select {
