@@ -51,7 +51,7 @@ func (c *conn) EndAfterPanic(why error) {
 // Transport implements core.Carrier.
 func (c *conn) Transport() string { return "xdp" }
 
-// TCPInfo implements core.Carrier.
+// TCPInfo implements core.Carrier. It returns nil before there is a TCP connection.
 func (c *conn) TCPInfo() *verbs.TCPInfo {
 	if c.Endpoint == nil {
 		return nil
@@ -60,7 +60,7 @@ func (c *conn) TCPInfo() *verbs.TCPInfo {
 	return &verbs.TCPInfo{Info: t.Info(core.Now()), Counters: t.Counters()}
 }
 
-// Obstacle implements core.Carrier.
+// Obstacle implements core.Carrier. It returns nil before there is a TCP connection.
 func (c *conn) Obstacle() error {
 	if c.Endpoint == nil {
 		return nil
@@ -74,7 +74,7 @@ func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.SetClass(core.ConnClass[*stack.Endpoint](s))
 }
 
-// SetTOS implements core.Carrier.
+// SetTOS implements core.Carrier. It does nothing before there is a TCP connection.
 func (c *conn) SetTOS(tos uint8) {
 	if c.Endpoint != nil {
 		c.Endpoint.SetTOS(tos)

@@ -23,7 +23,7 @@ type Link struct {
 	localaddr.Link
 	Gone    bool
 	Since   time.Time    // time of the last change of Up, Carrier or Gone; zero: none yet
-	Missing []netip.Addr // addresses that connections and listeners use, but that the host no longer has
+	Missing []netip.Addr // addresses in use by connections and listeners that the host no longer has, at most 64
 	LinkCounters
 }
 

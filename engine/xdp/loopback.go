@@ -17,7 +17,8 @@ import (
 // reach its interface. The route tells whether an address is one of this host. Each listener, except those of byte
 // streams, has a kernel socket for local connections, which also reserves its port.
 
-// openLoopback starts the driver of local connections, with as many workers as the device has.
+// openLoopback starts the driver of local connections, with as many workers as the device has, but at most the maximum
+// of package sockets.
 func (x *driver) openLoopback() (err error) {
 	x.loopback, err = sockets.NewDriver(x.base, sockets.Config{}, len(x.workers))
 	if err == nil {
@@ -26,7 +27,7 @@ func (x *driver) openLoopback() (err error) {
 	return err
 }
 
-// IsLocal reports whether connections to an address stay within this host.
+// IsLocal reports whether connections to an address stay within this host. Without a route to it they do not.
 func (d *Device) IsLocal(remote netip.Addr) bool { return d.x.isLocal(remote.Unmap()) }
 
 func (x *driver) isLocal(remote netip.Addr) bool {

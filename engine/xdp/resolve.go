@@ -65,7 +65,7 @@ func noRoute(err error) error {
 const resolvePause = time.Second
 
 // Resolve implements core's driver. While the next hop does not respond, it requests it again, until ctx is done. It
-// returns any other error at once.
+// returns any other error at once. For an address of this host it returns nil at once.
 func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
 	dst = dst.Unmap().WithZone("")
 	if x.isLocal(dst) {

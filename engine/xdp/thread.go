@@ -307,8 +307,8 @@ type lane struct {
 	frames []ring.Packet // received from the socket and not yet returned by Recv
 }
 
-// Recv implements ring.Port. The only worker of a thread receives from the socket directly, because the steering
-// program claims no frames of other VLANs.
+// Recv implements ring.Port. If the thread has only one worker, Recv receives from the socket directly, because the
+// steering program claims no frames of other VLANs. Otherwise the frames of a batch are distributed to the lanes first.
 func (l *lane) Recv(batch []ring.Packet) int {
 	if len(l.frames) == 0 {
 		if len(*l.thread.workers.Load()) == 1 {
