@@ -280,10 +280,10 @@ func (c *conn) Transport() string { return "kernel" }
 // TCPInfo implements core.Carrier. It returns nothing, because the kernel has its own TCP_INFO.
 func (c *conn) TCPInfo() *verbs.TCPInfo { return nil }
 
-// Obstacle implements core.Carrier.
+// Obstacle implements core.Carrier. It returns nil, because the kernel reports no obstacle before the connection fails.
 func (c *conn) Obstacle() error { return nil }
 
-// SetTOS implements core.Carrier.
+// SetTOS implements core.Carrier. It does nothing once the socket is closed.
 func (c *conn) SetTOS(tos uint8) {
 	if !c.ended {
 		_ = c.raw.Control(func(fd uintptr) { setTOS(int(fd), tos) })

@@ -89,7 +89,8 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// NewDriver starts workers for b, at most maxWorkers.
+// NewDriver starts the given number of workers for b, but at most maxWorkers. It fails if the process is out of file
+// descriptors.
 func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
 	k := &Driver{cfg: cfg, base: b, Dial: dial}
 	if cfg.Dial != nil {
