@@ -185,7 +185,7 @@ func (c *Conn) Audit(to seq.Num) error {
 // close.
 func (c *Conn) Err() error { return c.err }
 
-// Retry returns what an initiator should change in another attempt after Closed.
+// Retry returns what an initiator should change in another attempt after Closed, or startup.RetryNone.
 func (c *Conn) Retry() startup.Retry { return c.ini.Retry() }
 
 // Next implements tcp.Source: it returns the start-up frames one by one, then FPDUs.
@@ -205,7 +205,8 @@ func (c *Conn) Next(room int) (n int, more bool) {
 	return n, more
 }
 
-// NextRun implements tcp.RunSource.
+// NextRun implements tcp.RunSource. Before full operation, until the start-up frames are acknowledged, and after the end
+// of the connection, it takes no run and reports that TCP should call Next.
 func (c *Conn) NextRun(size, most int) (n int, more bool) {
 	if !c.framed || c.state == closed || !c.out.empty() {
 		return 0, true
@@ -284,7 +285,7 @@ func (c *Conn) Advance(to seq.Num) {
 	}
 }
 
-// Space returns the window to announce.
+// Space returns the window to announce in bytes.
 func (c *Conn) Space() int {
 	if c.state != open {
 		return c.cfg.Window

@@ -236,7 +236,8 @@ func (c *Conn) setStartupErr(e *ulpdu.Error) {
 	}
 }
 
-// Accept answers the Request passed to Handler.Request. qp becomes the connection's queue pair.
+// Accept answers the Request passed to Handler.Request. qp becomes the connection's queue pair. It fails with
+// ErrNotAsked if no Request waits for an answer, and with the error of startup.Responder.Accept.
 func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
 	if c.state != starting || c.exchange.Stage() != startup.StageDecide {
 		return ErrNotAsked
@@ -249,7 +250,7 @@ func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
 	return nil
 }
 
-// Reject rejects the Request. The connection closes after the Reply.
+// Reject rejects the Request. The connection closes after the Reply. It fails as Accept does.
 func (c *Conn) Reject(a startup.Answer) error {
 	if c.state != starting || c.exchange.Stage() != startup.StageDecide {
 		return ErrNotAsked

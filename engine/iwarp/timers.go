@@ -54,7 +54,7 @@ func (c *Conn) waitReport(now tick.Time) {
 	}
 }
 
-// Deadline returns the time at which Expire must be called.
+// Deadline returns the time at which Expire must be called, or tick.Never.
 func (c *Conn) Deadline() tick.Time {
 	return min(c.startAt, c.closeAt, c.restAt, c.recvAt, c.reportAt)
 }
