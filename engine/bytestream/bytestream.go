@@ -143,7 +143,7 @@ func (s *Stream) Acked(to seq.Num) {
 	}
 }
 
-// Offer implements stack.Upper.
+// Offer implements stack.Upper. After Shutdown for reading it discards the bytes, and they count as received.
 func (s *Stream) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) (kept int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Stream) Advance(to seq.Num) {
 	}
 }
 
-// Space implements stack.Upper.
+// Space implements stack.Upper. It enlarges the window, up to Config.RecvBuffer, if TCP can use more.
 func (s *Stream) Space() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *Stream) Space() int {
 	return s.rx.Space()
 }
 
-// Settle implements stack.Upper.
+// Settle implements stack.Upper. It requests the FIN after Shutdown for writing.
 func (s *Stream) Settle(now tick.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *Stream) Settle(now tick.Time) {
 	}
 }
 
-// Event implements stack.Upper.
+// Event implements stack.Upper. It adds the conditions that the event causes, and wakes waiting goroutines.
 func (s *Stream) Event(ev tcp.Events, _ tick.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *Stream) Event(ev tcp.Events, _ tick.Time) {
 	}
 }
 
-// Abandon implements stack.Upper.
+// Abandon implements stack.Upper. The stream ends with the error of the connection, as after tcp.Ended.
 func (s *Stream) Abandon(error) { s.Event(tcp.Ended, 0) }
 
 func (s *Stream) finish() {
@@ -265,7 +265,8 @@ func (s *Stream) readError(n, want int) error {
 }
 
 // Write queues as many bytes of p as fit and returns their number. It returns ErrAgain if none fit, and before the
-// handshake is done.
+// handshake is done. After the end it returns the error that ended the connection, or ErrShutdown; after Close it
+// returns net.ErrClosed.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.queue(p)
 	if err == nil {
