@@ -17,8 +17,8 @@ func (r *rawSocket) Write(func(fd uintptr) bool) error {
 
 // TestKernelPromptAck: the kernel is asked to acknowledge received data at once if the worker is idle, otherwise when
 // the data has waited longer than ackWait. After three replies in a row that came just too late, an acknowledgement
-// waits for the next reply, at most for ackWait. If no reply came, the next acknowledgement is immediate again. A
-// connection that ended is not asked for.
+// waits for the next reply, at most for ackWait. If no reply came, the next acknowledgement is immediate again. The
+// kernel is not asked for a connection that has ended.
 func TestKernelPromptAck(t *testing.T) {
 	sock := &rawSocket{}
 	w := &worker{}
