@@ -100,7 +100,8 @@ func TestRunnerSees(t *testing.T) {
 	}
 }
 
-// FuzzLoad: no text makes the parser panic, and accepted text runs without a panic.
+// FuzzLoad: no text makes the parser panic, and accepted text runs without a panic. Texts with mtu=, of more than 1 KiB
+// or of more than four scripts are skipped.
 func FuzzLoad(f *testing.F) {
 	f.Add("# RFC 1: x\nscript a\nuse ecn=classic mtu=1400\nlisten\n< S 0 mss 1000 sackok ts 1 " +
 		"ecr 0\n> S. 0 ack 1\n< . 1 ack 1\n")
