@@ -50,7 +50,7 @@ func (in *In) Discard() { in.key.discard() }
 // SPI returns the SA's index.
 func (in *In) SPI() uint32 { return in.spi }
 
-// PacketSPI returns the SPI of an ESP packet.
+// PacketSPI returns the SPI of an ESP packet. ok is false if b is too short for the header.
 func PacketSPI(b []byte) (spi uint32, ok bool) {
 	if len(b) < HeaderLen {
 		return 0, false

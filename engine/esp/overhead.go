@@ -37,12 +37,12 @@ func (s Shape) innerLen(v6 bool) int {
 	return s.outerLen(v6)
 }
 
-// InnerMTU returns the maximum IP packet that is at most mtu bytes long when sealed.
+// InnerMTU returns the maximum length of an IP packet that is at most mtu bytes long when sealed.
 func (s Shape) InnerMTU(mtu int, v6 bool) int {
 	return s.innerLen(v6) + room(mtu-s.outerLen(v6))
 }
 
-// SealedLen returns the length of the IP packet for an inner packet of n bytes.
+// SealedLen returns the length of the sealed IP packet of an inner packet of n bytes, outer IP header included.
 func (s Shape) SealedLen(n int, v6 bool) int {
 	n -= s.innerLen(v6)
 	return s.outerLen(v6) + n + Overhead(n)
