@@ -237,7 +237,9 @@ func (m *Manager) flowOf(k flowKey) *flow {
 	return f
 }
 
-// Want implements stack.IPsec.
+// Want implements stack.IPsec. If out is not nil, it requests a successor of out from the IKE daemon, once for each SA.
+// Otherwise it requests an SA at the next Expire. If wanted has an SA, that SA is at its hard limit, and is not used
+// any more.
 func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 	f, ok := wanted.Owner.(*flow)
 	if !ok { // from flowWithoutSAs
@@ -464,7 +466,7 @@ const (
 	accounting = 10 * tick.Second
 )
 
-// Deadline implements stack.IPsec.
+// Deadline implements stack.IPsec. Zero means that Expire is due.
 func (m *Manager) Deadline() tick.Time { return m.next }
 
 // Expire implements stack.IPsec. It requests SAs for which packets wait, and reports the usage of all SAs to the
