@@ -142,7 +142,7 @@ func (u *Users) SetBounds(b Bounds) (short []Shortage) {
 	return short
 }
 
-// Enter returns the account of a holder, after reserving amounts in it.
+// Enter returns the account of a holder, after reserving amounts in it. It fails as Account.Reserve does.
 func (u *Users) Enter(h Holder, l Limits, want Amounts) (*Account, error) {
 	if h.Operator {
 		return u.operator, u.operator.Reserve(l, want)
@@ -298,7 +298,8 @@ func (u *Users) expire() {
 }
 
 // WaitTurn waits until the account may open another connection. perSecond is the rate, which a reload may have changed;
-// bursts of one second's worth are allowed.
+// bursts of one second's worth are allowed. Zero means no limit. It fails if ctx is done first, or if its deadline is
+// too early for the wait.
 func (a *Account) WaitTurn(ctx context.Context, perSecond int) error {
 	a.users.mu.Lock()
 	a.pace = adjust(a.pace, perSecond)
