@@ -205,8 +205,8 @@ func (c *Conn) Next(room int) (n int, more bool) {
 	return n, more
 }
 
-// NextRun implements tcp.RunSource. Before full operation, until the start-up frames are acknowledged, and after the end
-// of the connection, it takes no run and reports that TCP should call Next.
+// NextRun implements tcp.RunSource. Before full operation, until the start-up frames are acknowledged, and after the
+// end of the connection, it takes no run and reports that TCP should call Next.
 func (c *Conn) NextRun(size, most int) (n int, more bool) {
 	if !c.framed || c.state == closed || !c.out.empty() {
 		return 0, true
