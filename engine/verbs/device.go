@@ -138,8 +138,8 @@ type QP interface {
 	// All other errors are reported by the completion.
 	PostSend(wr *SendWR) error
 	// PostRecv queues a copy of *wr for one Send, or immediate data, of the peer. It may be called before there is a
-	// connection. It fails with ErrQueueFull, with ErrClosed, and with EINVAL for more elements than the queue pair allows or if the queue
-	// pair uses an SRQ.
+	// connection. It fails with ErrQueueFull, with ErrClosed, and with EINVAL for more elements than the queue pair
+	// allows or if the queue pair uses an SRQ.
 	PostRecv(wr *RecvWR) error
 	// Allow limits the peer to the given rights of RemoteRead, RemoteWrite and RemoteAtomic, whatever regions and
 	// windows allow (IBV_QP_ACCESS_FLAGS). By default all are allowed. It fails with EINVAL for other rights.
