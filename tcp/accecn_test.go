@@ -107,7 +107,7 @@ func TestAccECNHandshakeACK(t *testing.T) {
 	}
 }
 
-// TestAccECNProbe: keepalive and window probes carry the counter, like every segment without SYN (RFC 9768, 3.2.2).
+// TestAccECNProbe: a keepalive probe carries the counter, like every segment without SYN (RFC 9768, 3.2.2).
 //
 //req:rfc9768-3.2.2-2
 func TestAccECNProbe(t *testing.T) {
@@ -147,8 +147,8 @@ func TestAccECNCrossed(t *testing.T) {
 	}
 }
 
-// TestListenECN: a listener does not grant a mode that its cookie cannot store, and counts SYNs that request both kinds
-// of ECN.
+// TestListenECN: a SYN-ACK with a cookie does not grant a mode that the cookie cannot store. If two SYNs of one client
+// request different kinds of ECN, a reset ends the half-open connection, and MixedECN counts it.
 //
 //req:rfc9768-3.1.5-5 rfc9768-3.1.5-10
 func TestListenECN(t *testing.T) {

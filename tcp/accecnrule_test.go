@@ -130,7 +130,8 @@ func TestAccECNFeedback(t *testing.T) {
 }
 
 // TestAccECNHandshakeEnd: the first ACK to a Listener's connection echoes the ECN bits of the SYN-ACK (RFC 9768, table
-// 4 and 3.2.2.3). Zero disables ECN. ECT or CE, with which the SYN-ACK was not sent, were set by the path.
+// 4 and 3.2.2.3). If it is a pure ACK and its ACE field is 0, or the code of ECT or CE, which the SYN-ACK did not have,
+// data is sent without ECT. In a first ACK with data, the ACE field is a counter instead.
 //
 //req:rfc9768-3.2.2.1-4 rfc9768-3.2.2.1-5 rfc9768-3.2.2.2-6 rfc9768-3.2.2.4-3
 func TestAccECNHandshakeEnd(t *testing.T) {
@@ -174,7 +175,7 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 				t.Errorf("ACE %d: bytes with IP bits %d, want %d", c.ace, out.ECN, want)
 			}
 		}
-		for _, sizes := range []int{0, 1000} { // an ACK of no data must not reduce the window
+		for _, sizes := range []int{0, 1000} { // bytes acknowledged; only an acknowledgement of data reports marks
 			if n := conn.LossCounters().ECNReductions; n != 0 {
 				t.Errorf("ACE %d: %d reductions before anything was acknowledged", c.ace, n)
 			}

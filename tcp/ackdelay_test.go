@@ -54,7 +54,8 @@ func TestAckDelayEnds(t *testing.T) {
 	p.want()
 }
 
-// TestAckDelayBacksOff: if the peer never sends enough segments in a row, ever more acknowledgements do not wait.
+// TestAckDelayBacksOff: after each wait in which the peer did not send enough segments, twice as many acknowledgements
+// as after the previous one do not wait: 1, 2, then 4.
 func TestAckDelayBacksOff(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000))
@@ -79,7 +80,7 @@ func TestAckDelayBacksOff(t *testing.T) {
 	pair(true)
 }
 
-// TestAckDelayAfterPause: a wait was unsuccessful if no segment arrived in its second half.
+// TestAckDelayAfterPause: if no segment arrived in the second half of a wait, the next acknowledgement does not wait.
 func TestAckDelayAfterPause(t *testing.T) {
 	const half = 10 * tick.Microsecond
 	for _, c := range []struct {

@@ -45,8 +45,8 @@ func TestAckPushed(t *testing.T) {
 	}
 }
 
-// TestAckPushedReplies: if data answers each message, the data carries the acknowledgements. The first message without
-// an answer is acknowledged after pushWait, the next ones at once.
+// TestAckPushedReplies: after three messages in a row that data answered within pushWait, acknowledgements wait for the
+// data. The first message without an answer is acknowledged after pushWait, the next ones at once.
 func TestAckPushedReplies(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000))

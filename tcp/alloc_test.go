@@ -35,7 +35,7 @@ func established(tb testing.TB) (a, b *tcp.Conn, now tick.Time) {
 
 var pumped tcp.Segment
 
-// pump passes all segments of the connection from to the connection to, and returns their payload bytes.
+// pump passes all segments of the connection from to the connection to, and returns the number of their payload bytes.
 func pump(from, to *tcp.Conn, now tick.Time, src tcp.Source) (n int) {
 	var out tcp.Out
 	for from.Poll(now, src, &out) {

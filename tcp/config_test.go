@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestDefaultsAreIdempotent: a second call of defaults changes nothing, whatever the original values were. The
+// TestDefaultsAreIdempotent: a second call of defaults changes nothing, whatever value an integer field had. The
 // connections of a Listener get a Config that has its defaults already.
 func TestDefaultsAreIdempotent(t *testing.T) {
 	fields := reflect.TypeFor[tcp.Config]()

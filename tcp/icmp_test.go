@@ -12,7 +12,7 @@ import (
 )
 
 // TestICMPKinds: only hard errors end a connection, and only an active open that is not established yet (RFC 1122,
-// 4.2.3.9; RFC 5461). Every error is reported once as SoftError.
+// 4.2.3.9; RFC 5461). Every other error raises the event SoftError. The method SoftError returns each error once.
 //
 //req:rfc9293-MUST-47 rfc9293-MUST-54 rfc9293-SHLD-25 rfc9293-MUST-56 rfc9293-SHLD-26
 func TestICMPKinds(t *testing.T) {
@@ -115,7 +115,8 @@ func TestUnreachableSYN(t *testing.T) {
 }
 
 // TestPTBWithoutMTU: a message without MTU means that a router could not send the quoted packet. The path MTU becomes
-// the next smaller size of RFC 1191's table, but at least the floor, whatever length is quoted.
+// the size of RFC 1191's table below the quoted length, or below the present path MTU if that is less, but at least the
+// floor.
 func TestPTBWithoutMTU(t *testing.T) {
 	for _, c := range []struct{ length, want int }{{9000, 8166}, {60000, 8166}, {8167, 8166},
 		{8166, 4352}, {1500, 1492}, {1492, 1006}, {1007, 1006}, {1006, 552}, {20, 552}, {0, 552}} {

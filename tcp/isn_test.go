@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp"
 )
 
-// TestRandomBits: all bits of an ISN and of a timestamp offset are unpredictable to a peer.
+// TestRandomBits: each bit of an ISN and of a timestamp offset is set for 40 % to 60 % of 1000 tuples.
 func TestRandomBits(t *testing.T) {
 	key := [16]byte{1}
 	for what, f := range map[string]func(*tcp.Tuple) uint32{

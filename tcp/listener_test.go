@@ -198,7 +198,7 @@ func TestSYNACKTimer(t *testing.T) {
 }
 
 // TestSYNFlood fills the SYN cache. Further SYNs get cookies, and a real client among them is accepted, with its
-// options.
+// options if it uses timestamps, which store them. Forged and old cookies are not accepted.
 func TestSYNFlood(t *testing.T) {
 	for _, withTS := range []bool{true, false} {
 		l, now := newListener(tcp.ListenConfig{Backlog: 16})
@@ -331,7 +331,8 @@ func TestCookieThenCache(t *testing.T) {
 }
 
 // TestCookieOvertaken: the second segment of a connection arrives before the first. It has no valid cookie, but a RST
-// would end the connection, whose handshake is complete for the peer.
+// would end the connection, whose handshake is complete for the peer. So it is dropped silently while a cookie was sent
+// at most 30 s ago.
 func TestCookieOvertaken(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
 	tu := tuple(4000)

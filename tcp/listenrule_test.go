@@ -48,8 +48,8 @@ type counting struct{ open, done int }
 func (g *counting) Admit(*tcp.Tuple, tick.Time) bool { g.open++; return true }
 func (g *counting) Release(*tcp.Tuple, tick.Time)    { g.done++ }
 
-// TestListenerRemovesEntries: Refuse and Close end half-open connections, once each, and Accept finds none of them
-// afterwards.
+// TestListenerRemovesEntries: Refuse and Close end half-open connections, once each. Accept does not find the refused
+// one afterwards.
 func TestListenerRemovesEntries(t *testing.T) {
 	var g counting
 	l, now := newListener(tcp.ListenConfig{Backlog: 4, Gate: &g})
@@ -86,7 +86,7 @@ func TestListenerRemovesEntries(t *testing.T) {
 }
 
 // TestSYNACKWithoutECN: the first two SYN-ACKs grant RFC 9768, the first one with the option. If they are not
-// acknowledged, later ones have no ECN bits, and data is then sent without ECT (RFC 9768, 3.1.4.2 and 3.2.3.2.2).
+// acknowledged, later ones have no ECN bits, and Info then reports NoECT (RFC 9768, 3.1.4.2 and 3.2.3.2.2).
 func TestSYNACKWithoutECN(t *testing.T) {
 	for last := range 4 { // index of the SYN-ACK that is acknowledged
 		l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{ECN: tcp.ECNPassive}})
@@ -171,7 +171,7 @@ func TestCookieTailHalfOpen(t *testing.T) {
 	}
 }
 
-// TestBudgetDefault: Init with 0 or less allows 1000 challenge ACKs per second.
+// TestBudgetDefault: Init with 0 or less allows as many challenge ACKs as with 1000 per second.
 func TestBudgetDefault(t *testing.T) {
 	for _, n := range []int{0, -1} {
 		var b, documented tcp.ChallengeBudget

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// states has a function for each state that brings a connection there. RCV.NXT is then 1 or 2, SND.NXT 1 or 2, and the
-// receive window 1000 bytes.
+// states has a function for each state that brings a connection there. From SYN-RECEIVED on, RCV.NXT is then 1 or 2,
+// and so is SND.NXT once p.out has sent the waiting segments.
 var states = []struct {
 	state tcp.State
 	to    func(p *peer)

@@ -54,8 +54,8 @@ func TestUserTimeoutOption(t *testing.T) {
 	}
 }
 
-// TestWantRcvSpace: WantRcvSpace grows with twice the bytes of a round trip, so that the receive buffer does not limit
-// the rate.
+// TestWantRcvSpace: a receive buffer that follows WantRcvSpace grows so far that 5 MB arrive faster than its initial
+// 64 KiB per round trip would allow. Info reports the receiver's estimate of the round trip.
 func TestWantRcvSpace(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 16, RcvSpaceMax: 1 << 22}
 	p := newPipe(t, 3, cfg, cfg)
@@ -76,8 +76,8 @@ func TestWantRcvSpace(t *testing.T) {
 	}
 }
 
-// TestEchoOfNothing: an echoed timestamp of 0 gives no round trip sample, any other one does; with and without ECN,
-// which uses another path through Input.
+// TestEchoOfNothing: an echoed timestamp of 0 gives the receiver no round trip sample, a valid one does. Segments with
+// and without ECN take different paths through Input.
 //
 //req:rfc7323-3.2-3
 func TestEchoOfNothing(t *testing.T) {

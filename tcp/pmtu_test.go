@@ -211,7 +211,7 @@ func TestBlackHoleClaim(t *testing.T) {
 	}
 }
 
-// TestMTUProbe: MTU probes find a path MTU that no router reports, without cutting a record.
+// TestMTUProbe: MTU probes find a path MTU that no router reports, up to 1500 bytes, without cutting a record.
 func TestMTUProbe(t *testing.T) {
 	for _, mtu := range []int{9000, 4470} {
 		cfg := tcp.Config{MTU: 9000, PathMTU: 1500, ProbeMTU: true, RcvSpace: 1 << 18,
@@ -313,7 +313,7 @@ func TestMTUProbeBesideHole(t *testing.T) {
 	}
 }
 
-// TestForgedPTB sends forged packet too big messages to a connection that makes progress (RFC 5927, 7).
+// TestForgedPTB sends forged packet too big messages to a connection that makes progress (RFC 5927, 7). It accepts none.
 func TestForgedPTB(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
 	p := newPipe(t, 7, cfg, cfg)

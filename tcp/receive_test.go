@@ -128,7 +128,7 @@ func TestSACKThreeWithTimestamps(t *testing.T) {
 	}
 }
 
-// TestDSACK: the examples of RFC 2883, section 4, with their segments of 500 bytes.
+// TestDSACK: the examples of RFC 2883, section 4, except 4.2.2, with their segments of 500 bytes.
 //
 //req:rfc9768-3.1.1-8
 func TestDSACK(t *testing.T) {

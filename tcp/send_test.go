@@ -238,8 +238,8 @@ func TestRecordAsLargeAsWindow(t *testing.T) {
 	p.want(". 301+300 ack 1")
 }
 
-// TestStreamTinyWindow: a byte stream fills a window smaller than a segment if it is at least half of the largest one,
-// or after the override time.
+// TestStreamTinyWindow: with nothing in flight, a byte stream fills a window of 500 bytes, which is less than a segment
+// and than half of the largest window.
 //
 //req:rfc9293-MUST-38
 func TestStreamTinyWindow(t *testing.T) {

@@ -218,9 +218,9 @@ func segmentOf(k kind, m *rfc9293, edge int) arrival {
 }
 
 // TestSmallWorlds passes every kind of segment to a connection in every state, and then a second one of every kind. It
-// compares states, numbers and answers with an independent model of RFC 9293's rules. The short run adds no second
-// segment after a first one that changes nothing by those rules. The full run adds one after every first segment, and
-// two after those that change something.
+// compares states, numbers and answers with an independent model of RFC 9293's rules. Without -tcp.worlds it adds no
+// second segment after a first one that changes nothing by those rules. With -tcp.worlds it adds one after every first
+// segment, and two after those that change something.
 func TestSmallWorlds(t *testing.T) {
 	all := kinds()
 	cases := 0

@@ -385,7 +385,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestExtremes: window, ssthresh, pacing rate and alpha stay in their bounds for any configuration and events.
+// TestExtremes: window, ssthresh, pacing rate and alpha stay in their bounds for extreme configurations and events.
 func TestExtremes(t *testing.T) {
 	for _, a := range []Algorithm{CUBIC, Reno, DCTCP} {
 		for _, m := range []int{-1, 0, 1, 9000, 1 << 30} {

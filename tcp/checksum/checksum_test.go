@@ -39,7 +39,7 @@ func lengths(r *rand.Rand) (n []int) {
 }
 
 // TestSum compares Sum and CRC with the standard library and with the definition of the Internet checksum: for the
-// lengths of lengths, at random alignments, as an extension of other bytes, and with the bytes that produce the most
+// lengths of lengths, at random even offsets, as an extension of other bytes, and with the bytes that produce the most
 // carries.
 func TestSum(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))

@@ -120,7 +120,7 @@ func TestICMPOfOtherVersion(t *testing.T) {
 	}
 }
 
-// TestICMPKindString checks the names of kinds, and that of an unknown kind.
+// TestICMPKindString checks the names of some kinds, and that of an unknown kind.
 func TestICMPKindString(t *testing.T) {
 	for k, want := range map[ICMPKind]string{ICMPNone: "none", PacketTooBig: "packet too big",
 		ParameterProblem: "parameter problem", ParameterProblem + 1: "?", 255: "?"} {
