@@ -199,8 +199,8 @@ func TestBindFlags(t *testing.T) {
 	}
 }
 
-// TestAskDriver queries a veth, whose driver supports multi-buffer programs, but not zero-copy. It repeats the query,
-// because a request header with uninitialized bytes would fail only sometimes.
+// TestAskDriver queries a veth, whose driver supports multi-buffer programs, but not zero-copy, and its receive queues.
+// It repeats the first query, because a request header with uninitialized bytes would fail only sometimes.
 func TestAskDriver(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	a.in(t, func() error {

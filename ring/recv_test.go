@@ -145,7 +145,8 @@ func TestRecvOversizeIsDroppedWhole(t *testing.T) {
 	}
 }
 
-// A chain whose pieces arrive in different batches is one packet, even with other calls in between.
+// A chain whose pieces arrive in different batches is one packet, even with other calls in between. A chain of more
+// than MaxFrags pieces is dropped whole.
 func TestRecvChainAcrossBatches(t *testing.T) {
 	for _, pieces := range []int{2, 3, 4, 5, 7} {
 		t.Run(fmt.Sprint(pieces), func(t *testing.T) {
@@ -248,7 +249,7 @@ func TestReleaseTwice(t *testing.T) {
 	}
 }
 
-// Invalid descriptors are dropped.
+// Invalid descriptors are dropped and counted, and the frame after one is received.
 func TestRecvBadDescriptor(t *testing.T) {
 	for _, c := range []struct {
 		name string
