@@ -76,8 +76,8 @@ func TestAtomicResponses(t *testing.T) {
 	}
 }
 
-// TestAtomicSinkRevokedBeforeDelivery: a response was placed ahead of its turn, and then the STag of its sink was
-// revoked. Its delivery is an error.
+// TestAtomicSinkRevokedBeforeDelivery: the response to an atomic or a Read was placed ahead of its turn, and then the
+// STag of its sink was revoked. The delivery of the response is an error.
 //
 //req:rfc5041-8.3.1-2 rfc5040-8.1.1-6
 func TestAtomicSinkRevokedBeforeDelivery(t *testing.T) {

@@ -29,7 +29,7 @@ func (h *host) lose(b []byte, off int) {
 }
 
 // TestMemoryFaultFailsItsWork: a work request with memory that cannot be accessed completes with LOC_PROT_ERR, whatever
-// its kind. Other work is flushed. The STag of the region is revoked, others stay valid.
+// its kind. Other work does not. The STag of the region is revoked, that of another region stays valid.
 func TestMemoryFaultFailsItsWork(t *testing.T) {
 	mem, other := make([]byte, 100), make([]byte, 100)
 	for _, c := range []struct {

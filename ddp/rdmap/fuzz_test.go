@@ -68,8 +68,8 @@ func program(control byte, ulpdus ...[]byte) (b []byte) {
 	return b
 }
 
-// FuzzPlaceDeliver gives a queue pair arbitrary ULPDUs: no panic, no byte outside of its regions,
-// nothing touched after the error, each work request completed once.
+// FuzzPlaceDeliver gives a queue pair arbitrary ULPDUs. It must not panic or touch a byte outside of its regions. After
+// Abort, each work request has completed once, and no region is held.
 //
 //req:rfc5041-7.1-4 rfc5041-8.3.1-1 rfc5040-7.1-3 rfc5040-8.1.1-3
 func FuzzPlaceDeliver(f *testing.F) {

@@ -132,13 +132,14 @@ func (h *host) pull(limit int) *frame {
 	return f
 }
 
-// read writes the ULPDU f to f.b, as MPA does, and returns what of it did not come from memory in one piece.
+// read writes the ULPDU f to f.b, as MPA does. It returns the number of bytes that ReadULPDU wrote itself, that is, all
+// but those that it returned as a slice of the source memory.
 func (h *host) read(f *frame) (head int) {
 	h.t.Helper()
 	return readULPDU(h.t, h.qp, f.ref, f.b)
 }
 
-// readULPDU writes a ULPDU of q to b.
+// readULPDU writes a ULPDU of q to b. It returns what read returns.
 func readULPDU(t testing.TB, q *QP, ref ulpdu.Ref, b []byte) (head int) {
 	t.Helper()
 	head, body := q.ReadULPDU(ref, b)

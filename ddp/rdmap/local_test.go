@@ -54,7 +54,7 @@ func TestBindInTurn(t *testing.T) {
 }
 
 // TestBindFails: a bind that fails ends the stream with a Terminate without a segment (RFC 5040, 7.1, case 1), and its
-// completion gives the reason. Earlier work is complete; later work is flushed.
+// completion gives the reason. Earlier work is complete, and later work is refused.
 //
 //req:rfc5040-7.1-2
 func TestBindFails(t *testing.T) {
