@@ -226,8 +226,8 @@ func TestInterfaceGone(t *testing.T) {
 	l.must(s.Detach())
 }
 
-// TestRights: Load needs exactly the three capabilities that its errors name. Afterwards Attach, the claims, SetSocket,
-// Counters and Close need none, so that a daemon can drop them all.
+// TestRights: Load needs exactly the three capabilities that its errors name. Afterwards Attach, AddListener,
+// RemoveListener, SetSocket, Counters and Close need none, so that a daemon can drop them all.
 func TestRights(t *testing.T) {
 	l := newLab(t)
 	xsk := newXSK(t)

@@ -23,7 +23,8 @@ func TestNewEnough(t *testing.T) {
 	}
 }
 
-// TestLoadHint: the verifier of Linux 6.1 refuses the program with EACCES. The hint must not be about privileges then.
+// TestLoadHint: the verifier of Linux 6.1 refuses the program with EACCES. The hint must then name the kernel that the
+// program needs. On newer kernels EACCES, and on each kernel EPERM, leads to the hint about capabilities.
 func TestLoadHint(t *testing.T) {
 	refused := fmt.Errorf("load program: %w", &ebpf.VerifierError{Cause: unix.EACCES})
 	for _, c := range []struct {
