@@ -138,8 +138,8 @@ func TestFragmentIDReuse(t *testing.T) {
 	b.expect(ssh[1], PassFragment)
 }
 
-// TestFragmentExpires: the entry of a datagram is valid for 20 s, but not for 31 s. The test changes the age of the entry
-// instead of waiting, and checks that the program's clock keeps pace with the real time.
+// TestFragmentExpires: the entry of a datagram is valid for 20 s, but not for 31 s. The test changes the age of the
+// entry instead of waiting, and checks that the program's clock keeps pace with the real time.
 func TestFragmentExpires(t *testing.T) {
 	b := newBench(t, true)
 	pieces := pieces4(datagramID, listenPort, 32)
@@ -205,7 +205,8 @@ func TestFragmentsOfStrays(t *testing.T) {
 	s.expect(pieces[1], PassFragment)
 }
 
-// TestFragmentFlood: after a flood of first fragments, the table holds the latest datagram and does not exceed its size.
+// TestFragmentFlood: after a flood of first fragments, the table holds the latest datagram and does not exceed its
+// size.
 func TestFragmentFlood(t *testing.T) {
 	b := newBench(t, true)
 	const flood = 20000

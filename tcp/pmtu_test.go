@@ -313,7 +313,8 @@ func TestMTUProbeBesideHole(t *testing.T) {
 	}
 }
 
-// TestForgedPTB sends forged packet too big messages to a connection that makes progress (RFC 5927, 7). It accepts none.
+// TestForgedPTB sends forged packet too big messages to a connection that makes progress (RFC 5927, 7). It accepts
+// none.
 func TestForgedPTB(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
 	p := newPipe(t, 7, cfg, cfg)

@@ -153,8 +153,8 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// TestReadOpensStream: a queue pair with a MaxIRD of 0 accepts an IRD of 1 if the RTR message is a Read, and answers that
-// Read (RFC 6581, 9.1). It accepts no IRD of 2, and none of 1 for another RTR message.
+// TestReadOpensStream: a queue pair with a MaxIRD of 0 accepts an IRD of 1 if the RTR message is a Read, and answers
+// that Read (RFC 6581, 9.1). It accepts no IRD of 2, and none of 1 for another RTR message.
 func TestReadOpensStream(t *testing.T) {
 	for _, c := range []struct {
 		p    Params

@@ -123,8 +123,8 @@ func TestRTRSend(t *testing.T) {
 	}
 }
 
-// TestMessageOfTwoKinds: all segments of a message have its opcode (RFC 5040, 4.1). Another opcode in the second segment
-// is an error.
+// TestMessageOfTwoKinds: all segments of a message have its opcode (RFC 5040, 4.1). Another opcode in the second
+// segment is an error.
 func TestMessageOfTwoKinds(t *testing.T) {
 	for first := OpSend; first <= OpSendSEInv; first++ {
 		for second := OpSend; second <= OpSendSEInv; second++ {

@@ -274,8 +274,8 @@ func TestZeroLengthTaggedIsNotChecked(t *testing.T) {
 	}
 }
 
-// TestOutOfOrderPlacementErrorIsNotFatal: a segment that cannot be placed ahead of its turn, because no receive is posted
-// for it, does not end the stream. It is received in its turn, because a receive was posted meanwhile.
+// TestOutOfOrderPlacementErrorIsNotFatal: a segment that cannot be placed ahead of its turn, because no receive is
+// posted for it, does not end the stream. It is received in its turn, because a receive was posted meanwhile.
 //
 //req:rfc5044-2-1
 func TestOutOfOrderPlacementErrorIsNotFatal(t *testing.T) {

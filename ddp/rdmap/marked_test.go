@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompletionReturnsMark: the flag Marked of a work request is in its completion, whatever its status, and in no
-// other.
+// TestCompletionReturnsMark: the completion of a work request with the flag Marked has the flag WasMarked, and no other
+// completion has it.
 func TestCompletionReturnsMark(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	for id := range uint64(3) {

@@ -132,8 +132,8 @@ func TestProtectionCause(t *testing.T) {
 	}
 }
 
-// TestDescribe: each error of the RFCs has a name. RDMAP's local catastrophic error has it with any code, the others
-// only with their own.
+// TestDescribe: errors of the RFCs have a name, others do not. RDMAP's local catastrophic error has its name with any
+// code, the others only with their own code.
 func TestDescribe(t *testing.T) {
 	for _, c := range []struct {
 		l         ulpdu.Layer

@@ -65,7 +65,8 @@ func TestWriteWithImmediateTellsLength(t *testing.T) {
 	}
 }
 
-// TestCompletionMeansPlaced: a Write completes when the peer has placed it, not when its TCP acknowledges it.
+// TestCompletionMeansPlaced: a Write completes when the peer reports that it has placed the Write, not when the peer's
+// TCP acknowledges its bytes.
 func TestCompletionMeansPlaced(t *testing.T) {
 	a, b := twins(t, nil, private)
 	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.RemoteWrite})
@@ -183,7 +184,8 @@ func TestErrorReachesItsWrite(t *testing.T) {
 	}
 }
 
-// TestChainedFailsOnce: two chained requests complete as one, with the status of the first if that fails.
+// TestChainedFailsOnce: two chained requests complete as one, with the status of the first if that fails. If the first
+// fails before the second is posted, nothing completes, and FlushStatus returns its status.
 func TestChainedFailsOnce(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		a, b := twins(t, nil, private)

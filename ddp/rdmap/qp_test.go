@@ -92,7 +92,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestORD: Reads beyond ORD wait, and so does work posted after them.
+// TestORD: Reads beyond ORD wait until earlier Reads are answered.
 //
 //req:rfc5040-5.2.2-2 rfc5040-5.5-13 rfc5040-6.1-2 rfc7306-5.2.1-1
 //req:rfc5042-6.4.3.3-2 rfc5040-8.1.1-11

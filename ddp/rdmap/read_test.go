@@ -13,7 +13,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestReadSourceRevoked: the Terminate shows how far the Read came (RFC 5040, 4.8).
+// TestReadSourceRevoked: the source of a Read is revoked after a part of the Read Response was sent. The header of the
+// Read Request in the Terminate shows which part is missing (RFC 5040, 4.8). A region cannot be deregistered while a
+// Read Response is sent from it.
 //
 //req:rfc5040-5.5-12
 func TestReadSourceRevoked(t *testing.T) {

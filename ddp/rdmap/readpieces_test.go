@@ -154,7 +154,8 @@ func TestReadOfPiecesIsFlushedOnce(t *testing.T) {
 	}
 }
 
-// TestReadOfPiecesWithBadMemory posts a Read whose last piece may not be written: nothing is sent.
+// TestReadOfPiecesWithBadMemory posts a Read whose last piece is longer than its region: no Read Request is sent, and
+// the stream ends.
 //
 //req:rfc5040-7.1-2
 func TestReadOfPiecesWithBadMemory(t *testing.T) {

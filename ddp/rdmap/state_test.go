@@ -44,7 +44,7 @@ func walk(t *testing.T, s State, e Event) string {
 	return line
 }
 
-// TestStateTable walks every event in every state.
+// TestStateTable applies every event in every state, and compares the outcomes with a golden file.
 //
 //req:rfc5041-6.2-1 rfc5040-7-1
 func TestStateTable(t *testing.T) {
@@ -286,8 +286,8 @@ func TestNoTerminateWithoutConnection(t *testing.T) {
 	wantCQEs(t, a, "1 send FATAL_ERR", "2 send WR_FLUSH_ERR")
 }
 
-// TestNoTerminateBeforeFirstFPDU: an MPA responder is silent until it got an FPDU (RFC 5044,
-// 7.1.2), whatever is wrong with it.
+// TestNoTerminateBeforeFirstFPDU: an MPA responder is silent until it has received a valid FPDU (RFC 5044, 7.1.2). So
+// an MPA error in the first FPDU causes no Terminate. A DDP error in an FPDU that is valid for MPA does.
 //
 //req:rfc5044-7.1.2-7
 func TestNoTerminateBeforeFirstFPDU(t *testing.T) {
@@ -303,8 +303,8 @@ func TestNoTerminateBeforeFirstFPDU(t *testing.T) {
 	}
 }
 
-// TestLocalErrors: a work request on memory that is not there ends the stream in its turn, with
-// a Terminate instead of the message (RFC 5040, 7.1, case 1).
+// TestLocalErrors: a work request with an unknown STag, or a Read into memory without LocalWrite, ends the stream in
+// its turn, with a Terminate instead of the message (RFC 5040, 7.1, case 1).
 //
 //req:rfc5040-7.1-2
 func TestLocalErrors(t *testing.T) {
@@ -372,8 +372,8 @@ func TestCallsFromCompletion(t *testing.T) {
 	}
 }
 
-// TestRefusedRequests: a work request that PostSend refuses completes in its turn, and the stream ends then. Its memory
-// is not checked.
+// TestRefusedRequests: a work request that PostSend refuses, and that PostRefused then posts, completes in its turn,
+// and the stream ends then. Its memory is not checked. If it is chained, the next one completes with its status.
 func TestRefusedRequests(t *testing.T) {
 	for _, chained := range []WRFlags{0, Chained} {
 		a, b := twins(t, nil, Params{})

@@ -88,8 +88,8 @@ func TestSetMSS(t *testing.T) {
 	}
 }
 
-// TestPacingRate: a window below half of ssthresh is paced at twice the window per round trip, a larger one at 1.2 times
-// the window. Without a round trip time the rate is 0.
+// TestPacingRate: a window below half of ssthresh is paced at twice the window per round trip, a larger one at 1.2
+// times the window. Without a round trip time the rate is 0.
 func TestPacingRate(t *testing.T) {
 	for _, c := range []struct {
 		window, ssthresh int

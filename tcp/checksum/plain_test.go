@@ -4,7 +4,8 @@ package checksum
 
 import "testing"
 
-// TestPlain runs TestSum and TestCopySum as on a processor without CRC32 instructions. CopyMarked makes no blocks there.
+// TestPlain runs TestSum and TestCopySum as on a processor without CRC32 instructions. CopyMarked makes no blocks
+// there.
 func TestPlain(t *testing.T) {
 	defer func(was bool) { fast = was }(fast)
 	fast = false

@@ -81,8 +81,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// TestHostileSACK: a peer selectively acknowledges every other segment in a huge window, each one up to four times. Each
-// segment is newly acknowledged once. A run of known segments is skipped in few steps.
+// TestHostileSACK: a peer selectively acknowledges every other segment in a huge window, each one up to four times.
+// Each segment is newly acknowledged once. A run of known segments is skipped in few steps.
 func TestHostileSACK(t *testing.T) {
 	const window = 1 << 16
 	x := newSteady(window, Config{CC: cc.Config{Algorithm: cc.Reno}})

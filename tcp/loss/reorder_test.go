@@ -58,7 +58,7 @@ func TestReorderPersist(t *testing.T) {
 }
 
 // TestReorderRound checks RFC 8985, 6.2 step 4: a DSACK round ends when all bytes sent before its start are
-// acknowledged. The reordering window is at most SRTT, and the multiple at most maxReorderMult. If there are more
+// acknowledged. The reordering window reaches SRTT, and the multiple is at most maxReorderMult. If there are more
 // DSACKs than retransmissions, the network duplicates segments, and the DSACKs do not count.
 //
 //req:rfc8985-3.3-4

@@ -164,7 +164,7 @@ func TestFRTOOnce(t *testing.T) {
 }
 
 // TestEifel checks RFC 3522: the recovery is undone if the timestamp echo of the first acceptable acknowledgement is
-// older than the retransmission.
+// older than the retransmission, and the acknowledgement has no ECE flag.
 func TestEifel(t *testing.T) {
 	for _, ece := range []bool{false, true} {
 		cfg := conf(RACK)
