@@ -123,7 +123,8 @@ func TestStringsOfValues(t *testing.T) {
 	}
 }
 
-// TestRegionAttributes: a region returns the attributes of its registration.
+// TestRegionAttributes: a region returns the attributes of its registration. A domain is freed only once, by its own
+// table, and while no stream uses it.
 func TestRegionAttributes(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 16), Attr{Base: 0x1000, Owner: "its owner"})

@@ -180,7 +180,8 @@ func TestRegisterErrors(t *testing.T) {
 	}
 }
 
-// TestHeldRegionIsNotDeregistered: deregistration waits for queued work, invalidation does not.
+// TestHeldRegionIsNotDeregistered: while queued work holds a region, Deregister returns ErrBusy, but Invalidate
+// succeeds.
 //
 //req:rfc5041-8.3-1 rfc5041-8.3.1-2 rfc5040-8.1.1-4 rfc5040-8.1.1-6
 func TestHeldRegionIsNotDeregistered(t *testing.T) {

@@ -242,8 +242,8 @@ func TestWindowRefused(t *testing.T) {
 	}
 }
 
-// TestWindowEndsWithRegionOrStream: a window is invalid once its region is revoked or its stream has ended; its region
-// stays as long as queued work refers to it.
+// TestWindowEndsWithRegionOrStream: a window is invalid once its region is revoked or its stream has ended. The region
+// cannot be deregistered while queued work refers to the window.
 func TestWindowEndsWithRegionOrStream(t *testing.T) {
 	tab, pd := newTable(t)
 	m, _ := tab.Register(pd, make([]byte, 100), Attr{Access: BindMW})
@@ -475,7 +475,8 @@ func TestPlaceIntoWindow(t *testing.T) {
 	}
 }
 
-// TestBindAgain: binding in a loop allocates nothing, and the target of a queued Read keeps its binding.
+// TestBindAgain: binding in a loop allocates nothing. A binding that a queued Read holds is not reused for the next
+// binding of the window: it stays revoked.
 func TestBindAgain(t *testing.T) {
 	tab, pd := newTable(t)
 	pd.Attach()
