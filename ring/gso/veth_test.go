@@ -18,8 +18,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestKernelCuts: the kernel cuts blocks into the expected frames, byte for byte, with the expected identifications,
-// sequence numbers, flags, lengths and checksums. So each segment starts where the writer of the block placed an FPDU.
+// TestKernelCuts: with the offloads of the veth switched off, the kernel cuts blocks into the expected frames, byte for
+// byte, with the expected identifications, sequence numbers, flags, lengths and checksums. So each segment starts where
+// the writer of the block placed an FPDU.
 func TestKernelCuts(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -378,7 +378,7 @@ func TestPortsAndFilters(t *testing.T) {
 	}
 }
 
-// Without a capture, a frame of an established connection neither allocates nor takes a lock.
+// Without a capture, sending a frame of an established connection neither allocates nor takes the lock of starts.
 func TestNoAllocations(t *testing.T) {
 	h := newHost(t)
 	h.connect(us, them, 0)
@@ -390,7 +390,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// FuzzFrame passes arbitrary frames to a Port with a capture.
+// FuzzFrame passes arbitrary frames to a Port with a capture, once as received and once as sent. The capture must
+// return both, unless the frame may be too long for its ring.
 func FuzzFrame(f *testing.F) {
 	f.Add(frame(f, us, them, "S", "", 0))
 	f.Add(frame(f, us, them, "A", reply, 2))

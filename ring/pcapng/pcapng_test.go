@@ -106,7 +106,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// A full disk stops the recording, not the traffic, and Flush returns the error.
+// A write error, as of a full disk, stops the recording, not the traffic, and Close returns the error.
 func TestBrokenWriter(t *testing.T) {
 	f := NewFile(broken{})
 	s, k := open(t)
