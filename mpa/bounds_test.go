@@ -49,7 +49,8 @@ func TestRefusedOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestLimitsKeepTheStreamGoing checks each limit: what does not fit is not kept, and the stream still ends well.
+// TestLimitsKeepTheStreamGoing checks each limit: bytes beyond it are not kept. With a full pool or without a free
+// record, FPDUs in order are still placed.
 func TestLimitsKeepTheStreamGoing(t *testing.T) {
 	f := Framing{CRC: true}
 	sizes := make([]int, 100)

@@ -110,7 +110,8 @@ func TestReceiverEndsStreamAfterChangedLength(t *testing.T) {
 	}
 }
 
-// TestReceiverKeepsCutFPDUs: each piece of a cut FPDU is kept when it arrives first, also the first of the stream.
+// TestReceiverKeepsCutFPDUs: each piece of a cut FPDU is kept when it arrives for the first time. This also holds for
+// the first FPDU of the stream.
 //
 //req:rfc5044-A.4-1
 func TestReceiverKeepsCutFPDUs(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestFillSum: FillSum fails, and gives no sum, if the Sender does not have all bytes of the range. Otherwise it gives
-// the sum if each FPDU is whole and has a CRC.
+// TestFillSum: FillSum fails, and gives no sum, if the Sender does not have all bytes of the range, or if dst is
+// shorter than the range. Otherwise it gives the sum if each FPDU is whole and has a CRC.
 func TestFillSum(t *testing.T) {
 	for _, c := range []struct {
 		noCRC      bool
@@ -62,7 +62,7 @@ func TestFillSum(t *testing.T) {
 	}
 }
 
-// brokenSink is a logSink that fails at one delivery.
+// brokenSink is a logSink whose deliveries fail, except the first ones, whose number is at.
 type brokenSink struct {
 	logSink
 	at, calls int

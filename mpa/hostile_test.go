@@ -108,7 +108,8 @@ func TestHostileStream(t *testing.T) {
 	}
 }
 
-// TestImpossibleLength checks a ULPDU_Length above the maximum.
+// TestImpossibleLength: an FPDU in order with a ULPDU_Length above the maximum is not kept. After maxRepeats more such
+// arrivals the stream ends with the code of a CRC error, whose text names the length.
 func TestImpossibleLength(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100)
 	bad := slices.Clone(g.stream)

@@ -117,8 +117,8 @@ func TestPlainMarkers(t *testing.T) {
 	}
 }
 
-// TestMarkerOrigin checks pointers that count from the marker in front of an FPDU, as version 0 peers may
-// write them: four more than RFC 5044 says.
+// TestMarkerOrigin checks pointers that count from the marker in front of an FPDU, as version 0 peers may write them:
+// four more than RFC 5044 says. They are accepted only with AnyMarkerOrigin, the pointers of RFC 5044 always.
 //
 //req:culley-markers-1
 func TestMarkerOrigin(t *testing.T) {

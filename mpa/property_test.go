@@ -342,9 +342,9 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Bytes acknowledged before
-// their FPDU is complete cannot be repaired; but nothing wrong is placed or delivered, and the error has the
-// right code.
+// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Bytes acknowledged before their FPDU is
+// complete cannot be repaired: the stream ends with an error of the right code. In the streams that are received whole,
+// nothing wrong is placed or delivered.
 func TestCorruptionUnaligned(t *testing.T) {
 	ended := 0
 	for seed := uint64(1); seed <= 1000; seed++ {
