@@ -221,7 +221,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestClaimsAreExact changes each part of a four-tuple in turn.
+// TestClaimsAreExact changes each part of a flow's four-tuple in turn: only the unchanged one matches the flow.
 func TestClaimsAreExact(t *testing.T) {
 	b := newBench(t, true)
 	for _, v6 := range []bool{false, true} {
