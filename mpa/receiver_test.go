@@ -237,8 +237,8 @@ func TestClosedInsideFPDU(t *testing.T) {
 	}
 }
 
-// TestWorkIsLinearInBytes checks that the work for an FPDU in many small parts grows with its bytes and not with their
-// square.
+// TestWorkIsLinearInBytes checks that an FPDU that arrives in many small parts is read from about as many pieces as it
+// has blocks, not from as many as it had parts, and is delivered.
 func TestWorkIsLinearInBytes(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, MaxULPDU, MaxULPDU)
 	for p := 0; p < len(g.stream); p += 3 {

@@ -8,7 +8,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// logSink records all calls.
+// logSink records the ULPDUs that it places and delivers.
 type logSink struct {
 	placed    [][]byte
 	order     []bool // inOrder of each Place

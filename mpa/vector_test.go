@@ -120,7 +120,8 @@ func gather(t *testing.T, f Framing, pack bool, most int) {
 	}
 }
 
-// TestGatherRefuses gathers incomplete FPDUs.
+// TestGatherRefuses: Gather fails, and adds nothing to the Vector, for a range that does not begin or end with an FPDU,
+// or that was not frozen.
 func TestGatherRefuses(t *testing.T) {
 	var s Sender
 	s.Init(SenderConfig{}, 0, MaxFPDU, newLender())
