@@ -1,9 +1,9 @@
 package ddp
 
-// Limits of the package, with the attack or the exhaustion that they stop.
+// Limits and sizes of the package. The comment of a limit that stops an attack or an exhaustion says which.
 const (
-	// MaxRegions bounds the memory regions of one table: a local consumer can repeat registration without end (RFC
-	// 5042, 6.4). A table has at most four times as many slots.
+	// MaxRegions bounds the valid regions and bindings of one table together, and also its windows: a local consumer
+	// can repeat registration without end (RFC 5042, 6.4). A table has at most twice as many slots.
 	MaxRegions = 1 << 20
 
 	// MaxDomains bounds the protection domains of one table.

@@ -122,8 +122,9 @@ type Binding struct {
 	ZeroBased bool   // offsets in the window count from 0; else they are the region's
 }
 
-// Bind binds a window for a stream of domain pd. It ends the previous binding. (A segment that another table is placing
-// at the same time is still placed.) The region cannot be deregistered while the binding exists.
+// Bind binds a window for a stream of domain pd, and ends the previous binding. (A segment that another table is
+// placing at the same time is still placed.) The region cannot be deregistered while the binding exists. With length 0,
+// Bind only ends the previous binding. If it returns a fault, the previous binding stays.
 func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	w := t.windows[b.STag&^keyBits]
 	switch {
