@@ -168,7 +168,8 @@ func (a *accECN) reconcile(c *Conn, marked int) {
 }
 
 // handshakeACK processes the ACE field of the pure ACK that ends a passive handshake (RFC 9768, table 4). Zero means
-// that the client does not use accurate feedback, or that the path clears the bits.
+// that the client does not use accurate feedback, or that the path clears the bits: this end then sends nothing as
+// ECN-capable, and ignores the client's counters.
 func (a *accECN) handshakeACK(c *Conn, ace uint8) {
 	switch ace {
 	case aceZeroed:

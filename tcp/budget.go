@@ -12,7 +12,7 @@ type ChallengeBudget struct {
 	used        uint64
 }
 
-// Init allows perSecond challenge ACKs per second on average; 0 means 1000. seed must be random.
+// Init allows perSecond challenge ACKs per second on average; 0 or less means 1000. seed must be random.
 func (b *ChallengeBudget) Init(perSecond int, seed uint64) {
 	if perSecond <= 0 {
 		perSecond = 1000

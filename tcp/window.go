@@ -57,8 +57,8 @@ func (c *Conn) mayAnnounceMore() bool {
 }
 
 // SetRcvSpace sets the receive space of the layer above: n bytes from RcvNxt on. The space shrinks as RCV.NXT advances,
-// until the next call. A window that was smaller than a segment, or at least doubles, is announced at once, otherwise
-// with the next segment.
+// until the next call. The new window is announced with the next segment. It is announced at once if it grows by enough
+// (see mayAnnounceMore) and the old one was smaller than a segment or at most half as large.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	c.inRun = false
 	c.space = min(max(n, 0), 0xffff<<c.rcvScale)

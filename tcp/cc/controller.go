@@ -204,7 +204,7 @@ func (c *Controller) OnIdle(idle, rto tick.Duration) {
 }
 
 // Undo reverts the reductions since Save, if there were any. It restores the window up to flight plus one burst, which
-// is acked or the initial window; slow start restores the rest (RFC 4015, 3.4).
+// is the larger of acked and the initial window; slow start restores the rest (RFC 4015, 3.4).
 func (c *Controller) Undo(flight, acked int) {
 	if !c.saved.valid {
 		return
