@@ -95,11 +95,11 @@ type Stats struct {
 	TxExhausted        uint64 // AllocTx calls without a free slot
 	TxInvalid          uint64 // frames dropped by Send: invalid length, or no member of a Group may send
 	Kicks              uint64 // transmit system calls
-	Again              uint64 // transmit system calls that ended with EAGAIN
-	Busy               uint64 // with EBUSY: a frame was dropped by the device
-	NoBuffers          uint64 // with ENOBUFS
-	Down               uint64 // with ENETDOWN
-	Gone               uint64 // with ENXIO or ENODEV
+	Again              uint64 // of Kicks, those that ended with EAGAIN
+	Busy               uint64 // of Kicks, those that ended with EBUSY: the device dropped a frame
+	NoBuffers          uint64 // of Kicks, those that ended with ENOBUFS
+	Down               uint64 // of Kicks, those that ended with ENETDOWN
+	Gone               uint64 // of Kicks, those that ended with ENXIO or ENODEV
 	OtherErrors        uint64
 	LastErrno          unix.Errno // latest errno counted in OtherErrors
 	Waits              uint64
