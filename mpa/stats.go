@@ -6,7 +6,7 @@ type ReceiverCounters struct {
 	InOrder      uint64 // of FPDUs, placed with nothing missing in front of them
 	OutByMarker  uint64 // of FPDUs, placed behind a hole; a marker showed the start
 	OutByChain   uint64 // of FPDUs, placed behind a hole; the FPDU in front showed the start
-	HeldWhole    uint64 // complete, but not placed by the sink before its turn
+	HeldWhole    uint64 // FPDUs complete, but not placed by the sink before their turn
 	Spanning     uint64 // of FPDUs, those that arrived in more than one offer
 	Delivered    uint64 // Deliver calls
 	Silent       uint64 // FPDUs that needed no Deliver call
