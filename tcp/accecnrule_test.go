@@ -175,7 +175,7 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 				t.Errorf("ACE %d: bytes with IP bits %d, want %d", c.ace, out.ECN, want)
 			}
 		}
-		for _, sizes := range []int{0, 1000} { // bytes acknowledged; only an acknowledgement of data reports marks
+		for _, sizes := range []int{0, 1000} { // only the one that acknowledges data counts
 			if n := conn.LossCounters().ECNReductions; n != 0 {
 				t.Errorf("ACE %d: %d reductions before anything was acknowledged", c.ace, n)
 			}
