@@ -7,8 +7,8 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// TestDefaultsFitTheirShare: each of three users can have all that the default [limits] allow at the same time, within
-// its share of the resources.
+// TestDefaultsFitTheirShare: three users at the same time can each have all that the default [limits] allow, within
+// their shares of the resources. Memory of the daemon and descriptors are left out: their totals depend on the host.
 func TestDefaultsFitTheirShare(t *testing.T) {
 	d, _ := daemonOn(t)
 	cfg := d.cfg.Load()
@@ -22,8 +22,8 @@ func TestDefaultsFitTheirShare(t *testing.T) {
 	}
 }
 
-// TestDaemonTables checks that every counter of the daemon is in its table and in snapshots, and that [limits] has a
-// key for each kind of object that programs can exhaust.
+// TestDaemonTables checks that a snapshot has exactly the counters of the table counters.Daemon, and that [limits] has
+// a positive default for each kind of object in budget.Limited.
 func TestDaemonTables(t *testing.T) {
 	d, _ := daemonOn(t)
 	s := d.Snapshot()

@@ -144,9 +144,10 @@ var ways = map[string]func(m *moved){
 	},
 }
 
-// TestCountersAddUp transfers data in every way while status and metrics are read continuously. The daemon's totals of
-// live and ended objects must match, to the byte, what the other host's kernel saw on the wire: TCP payload, and
-// payload of Sends, RDMA Writes and Read Responses.
+// TestCountersAddUp transfers data in every way while status and metrics are read continuously. No total may decrease
+// meanwhile. Afterwards the daemon's totals, which include connections that ended, must match what the other host's
+// kernel saw on the wire, to the byte: TCP payload, and payload of Sends, RDMA Writes and Read Responses. The metrics
+// must equal the status, and the counters of the exports must match the transfers.
 func TestCountersAddUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -412,7 +413,8 @@ func (m *moved) metrics() (v [3]float64, err error) {
 	return v, err
 }
 
-// metricsAreStatus compares each total of the status with its metric. No data may be transferred meanwhile.
+// metricsAreStatus compares each RDMA, MPA and TCP total of the device in the status with its metric, if it has one. No
+// data may be transferred meanwhile.
 func (m *moved) metricsAreStatus(l control.Statistics) {
 	m.Helper()
 	series, err := m.series()

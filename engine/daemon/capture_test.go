@@ -193,8 +193,9 @@ func TestCaptureMidConnection(t *testing.T) {
 }
 
 // TestCaptureBlocks sends over a link of MTU 9000 with the transmit mode that "auto" selects, which hands blocks of
-// several segments to the kernel. tshark must see the segments, as a NIC would cut them from the blocks. Each starts
-// with an FPDU with a valid CRC, and its markers point to the start of the FPDU.
+// several segments to the kernel. tshark must see the segments as a NIC would cut them from the blocks: the longest
+// fills the MTU, and each is one whole FPDU, with its markers and a valid CRC. Segments that tshark decodes wrongly are
+// not checked.
 func TestCaptureBlocks(t *testing.T) {
 	tn := hosts(t, topo.Options{MTU: 9000})
 	v := awaitConversation(t, tn, ethTable, verbs.MPAConfig{}, 1)
@@ -270,7 +271,9 @@ func number(t *testing.T, s string) int {
 	return n
 }
 
-// TestCaptureFilters captures two connections to one port with filters. Each filter must show only its frames.
+// TestCaptureFilters captures two connections to one port with filters. Each filter must show exactly the connections
+// that match. A capture with limits must keep at most SnapLen bytes of each frame after the start-up frames, and end
+// after Frames frames.
 func TestCaptureFilters(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
@@ -385,7 +388,7 @@ func captureRole(args []string) error {
 }
 
 // TestCaptureRights: the operator may capture, other users only as members of the configured group. The captures of a
-// program end with it.
+// program end with its session. At most four captures run on a device at a time.
 func TestCaptureRights(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)

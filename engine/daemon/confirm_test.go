@@ -90,7 +90,8 @@ func (a *awaiting) portFree() bool {
 
 const within90 = "confirm = \"90s\"\n"
 
-// TestUnconfirmed: without a confirmation the daemon restores the interface, and Run returns the reason.
+// TestUnconfirmed: without a confirmation in time, the daemon detaches its XDP program, frees the ports of its exports
+// and the control socket, and Run returns ErrUnconfirmed. The log says how to confirm, and why the daemon stopped.
 func TestUnconfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
 	if a.asked != 90*time.Second || !attached(t, a.net.A) || a.portFree() {

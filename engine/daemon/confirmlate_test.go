@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestLateConfirmation: a confirmation after the deadline is refused.
+// TestLateConfirmation: a confirmation is refused before the start has finished, and after the deadline.
 func TestLateConfirmation(t *testing.T) {
 	var c confirmation
 	if _, err := c.confirm(); err == nil || !strings.Contains(err.Error(), "still starting") {

@@ -55,8 +55,9 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails: a device fails, beside a working one or as the only one. The programs and exports of the failed
-// device end with the reason, others continue. The daemon ends only if it has no device left.
+// TestDeviceFails: a device fails, beside a working one or as the only one. The sessions of its programs end, and its
+// exports have an error in their state. Programs of the other device continue. The daemon ends only if it has no device
+// left. It then records one event for the stop, without the error, which its caller logs.
 func TestDeviceFails(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -195,7 +195,7 @@ func TestBusyQueue(t *testing.T) {
 	says(t, startFails(t, tn.A, ethTable), "interface eth0", "queue 0", "another AF_XDP socket")
 }
 
-// TestAnotherDaemon: the error says that another xwarp process uses the interface.
+// TestAnotherDaemon: the error names the interface, and says that another xwarp process uses it.
 func TestAnotherDaemon(t *testing.T) {
 	tn := hosts(t)
 	embedded(t, tn.A.Do)

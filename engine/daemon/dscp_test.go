@@ -22,7 +22,7 @@ import (
 )
 
 // classes returns the DSCPs and the hop limits of the TCP segments of connections with port that host sent, as gopacket
-// decodes them. over reports whether the connection ended.
+// decodes them. over reports whether a FIN or RST was seen in either direction.
 func (w *wire) classes(host netip.Addr, port uint16) (dscps, hops []uint8, over bool) {
 	w.mu.Lock()
 	frames := w.frames
@@ -65,8 +65,9 @@ size = "1MiB"
 dscp = 12
 `
 
-// TestDSCP connects a daemon on AF_XDP and a device on kernel sockets in every way, and looks at the packets of both
-// ends: each has the DSCP of its program, export, user or device, from the SYN to the RST.
+// TestDSCP connects a daemon on AF_XDP and a device on kernel sockets in every way. Each packet of the daemon, from the
+// SYN to the RST, must have the hop limit of the interface, and the DSCP of its program, export or user. The packets of
+// the kernel must have the DSCP of its device or listener, except that a SYN has 0. Invalid DSCPs are refused.
 //
 //req:rfc9293-MUST-48 rfc9293-SHLD-21
 func TestDSCP(t *testing.T) {

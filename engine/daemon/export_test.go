@@ -259,7 +259,7 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 }
 
 // TestReloadKeepsContent: a reload that changes who may connect, or the maximum number of connections, keeps the memory
-// of an export and its connections.
+// of an export and its connections. The change applies to new connections.
 func TestReloadKeepsContent(t *testing.T) {
 	at := freePort(t)
 	nic := "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
@@ -389,7 +389,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestStartErrors checks the errors of a daemon that cannot start.
+// TestStartErrors checks the errors of a daemon that cannot start, and of a program that finds no daemon.
 func TestStartErrors(t *testing.T) {
 	_, socket := kernel(t, "")
 	for _, tc := range []struct{ name, text, want string }{

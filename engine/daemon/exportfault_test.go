@@ -21,9 +21,10 @@ import (
 var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file "+
 	"that is exported")
 
-// TestTruncatedExports truncates the file of an export while a peer reads and writes it. The export must fail, log it
-// and reject connections until a reload opens it again. The daemon must survive, and a peer of another export must not
-// notice. With -latency, the 99th percentile of that peer's Reads may at most double.
+// TestTruncatedExports truncates the file of an export while a peer reads and writes it. The export must have an error
+// in its state, and reject connections until a reload opens it again. The daemon must survive, and all Reads of a peer
+// of another export must succeed. With -latency, the 99th percentile of their duration may be at most twice that of the
+// same work without truncations.
 func TestTruncatedExports(t *testing.T) {
 	const size = 4 << 20
 	dir := t.TempDir()
@@ -61,7 +62,8 @@ size = 65536
 	}
 }
 
-// cutOften truncates the file of the export repeatedly. Each time the export must fail, and work again after a reload.
+// cutOften truncates the file of the export "memory" repeatedly. Each time the export must fail, and work again after a
+// reload.
 func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int,
 	memory netip.AddrPort) {
 	state := func() (s control.ExportState) {
@@ -106,7 +108,7 @@ func terminated(err error) bool {
 		errors.Is(err, rdmap.CauseProtSTag.Errorf("")) || errors.Is(err, ddp.CauseSTag.Errorf(""))
 }
 
-// delays are the durations of one peer's Reads.
+// delays has the number of one peer's Reads, and the median and the 99th percentile of their durations.
 type delays struct {
 	n        int
 	p50, p99 time.Duration
@@ -116,7 +118,7 @@ func (d delays) String() string {
 	return fmt.Sprintf("%d Reads, 50%% in %v, 99%% in %v", d.n, d.p50, d.p99)
 }
 
-// beside reads the export while f runs, and returns the durations of the Reads.
+// beside reads the export while f runs, and returns the delays of the Reads.
 func (p *peer) beside(t *testing.T, f func()) delays {
 	over := make(chan struct{})
 	go func() {
@@ -157,7 +159,7 @@ func afterwards(round int, f func() error) <-chan error {
 }
 
 // workMemory reads and writes an export as a peer until its connection fails, and returns that error. If the connection
-// survives a value from over, workMemory returns nil at the end of the export.
+// survives a value from over, workMemory returns nil when it next reaches the end of the export.
 func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) error {
 	p, err := dialExport(t, at)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestExportSTags: each peer of an export gets its own STag for the memory. A peer that uses the STag of another peer,
-// even a valid one, ends only its own connection.
+// TestExportSTags: each peer of an export gets its own STag for the memory. A peer that uses the valid STag of another
+// peer ends its own connection, but not the connections of the others.
 //
 //req:rfc5042-3-3 rfc5042-6.1.1-1 rfc5042-6.4.5-1 rfc5041-8.3.2-3 rfc5040-8.1.2-3
 func TestExportSTags(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestExportOfDirectory: a directory export stores and returns files, never outside its directory, up to its limit in
-// bytes. Its state has its size and the bytes transferred.
+// bytes. Its state has that limit, the bytes used, and the transfers. An export for reading stores nothing.
 func TestExportOfDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(dir+"/shared", 0o700),

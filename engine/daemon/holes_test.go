@@ -22,7 +22,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// memfd returns memory for a region that has no pages.
+// memfd returns a memfd of size bytes that has no pages yet, with the given flags and seals.
 func memfd(t testing.TB, size int64, flags, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", flags|unix.MFD_ALLOW_SEALING)
@@ -75,8 +75,8 @@ func dialForPD(t testing.TB, socket string) (r *raw, pd control.Object) {
 	return r, pd
 }
 
-// TestHoles registers memory without pages. Registration must not allocate any: a page that the daemon touches first is
-// charged to the cgroup of the daemon, even after the region is gone.
+// TestHoles registers memory of which pages are missing. The registration must be refused, and must not allocate pages:
+// a page that the daemon touches first is charged to the cgroup of the daemon, even after the region is gone.
 func TestHoles(t *testing.T) {
 	_, socket := kernel(t, "")
 	r, pd := dialForPD(t, socket)
@@ -119,8 +119,8 @@ var losses = map[string]func(fd int, size int64) error{
 	},
 }
 
-// TestLostPages removes the pages of a region after its registration. The daemon must not allocate new ones. The region
-// becomes invalid, and a connection that accesses a missing page ends; nothing else is affected.
+// TestLostPages removes the pages of a region after its registration. A connection that accesses a missing page must
+// end, and the daemon must not allocate new pages. A new connection of the same program must work.
 func TestLostPages(t *testing.T) {
 	needs.HugePages(t, 2)
 	_, socket := kernel(t, "")

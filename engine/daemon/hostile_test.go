@@ -60,7 +60,7 @@ type foe struct {
 	sock  *net.UnixConn
 	id    uint64
 	bell  []byte // the doorbell's memory
-	wake  int    // and its eventfd
+	wake  int    // the doorbell's eventfd
 	files []int
 }
 
@@ -204,12 +204,12 @@ func hostileRole(args []string) error {
 			}
 			return err
 		},
-		"doorbell": func(f *foe) error { // at its maximum, so that the next write blocks
+		"doorbell": func(f *foe) error { // the eventfd is at its maximum, so that the next write blocks
 			unix.SetNonblock(f.wake, false)
 			unix.Write(f.wake, []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF})
 			return nil
 		},
-		"requests": func(f *foe) error { // each waits, and the replies are not read
+		"requests": func(f *foe) error { // each request waits, and the program does not read the replies
 			var l control.ListenResult
 			_, err := f.ask(control.OpListen,
 				control.ListenArgs{Addr: netip.MustParseAddrPort("127.0.0.1:0"),
@@ -230,7 +230,7 @@ func hostileRole(args []string) error {
 				if err != nil {
 					return err
 				}
-				// fails once the daemon has dropped the session
+				// Send fails once the daemon has dropped the session
 				f.c.Send(control.KindRequest,
 					control.Marshal(control.Request{ID: 9, Op: control.OpAllocPD}), fd)
 				go unix.Close(fd)
@@ -279,7 +279,7 @@ func threads(t testing.TB, pid int) int {
 }
 
 // TestThreads: programs of an ordinary user try to make a daemon start threads. It may have at most 32 threads, plus
-// one for each session.
+// one for each session, and must still serve another program.
 func TestThreads(t *testing.T) {
 	exe := publicExe(t)
 	for _, what := range []string{"completions", "doorbell", "requests", "descriptors"} {

@@ -372,8 +372,8 @@ func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
 	}
 }
 
-// attack sends each host one of the packets that it received again and again, and copies of it with changed sequence
-// number and content. The host must count all as replayed or forged.
+// attack sends each host one packet again, which it has received before, many times, and then copies of it with changed
+// sequence numbers and contents. The host must count the former as replayed and the latter as forged.
 func (p *protectedPair) attack(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -450,7 +450,7 @@ func (p *protectedPair) present(t *testing.T, keys map[uint32][]byte) (frames []
 	return frames
 }
 
-// decode decrypts captured frames with tshark, which must find the port of the export in each.
+// decode decrypts up to 2000 captured frames with tshark, which must find the port of the export in each.
 func (p *protectedPair) decode(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -489,7 +489,8 @@ func (p *protectedPair) decode(t *testing.T) {
 	}
 }
 
-// secrets searches for the current keys in everything that an operator or a program can read.
+// secrets searches for the current keys in the snapshots, the log and the captured frames. It also checks that the
+// process may not write core files.
 func (p *protectedPair) secrets(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -641,7 +642,8 @@ func TestReloadIPsec(t *testing.T) {
 }
 
 // TestIPsecWithoutPolicy uses the XFRM of this kernel, to which no IKE daemon has added policies. The status must say
-// so, and so must the error of a program that cannot connect.
+// what to add, and the error of a program that cannot connect must say that its packets wait for an SA. A daemon must
+// not start if another process uses the SAs with its if_id.
 func TestIPsecWithoutPolicy(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+ipsecTable)

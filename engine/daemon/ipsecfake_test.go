@@ -29,7 +29,7 @@ type fakeXFRM struct {
 	sas     []*fakeSA
 	spi     uint32
 	silent  bool // the IKE daemons do not respond
-	expired int  // soft limits that processes reported
+	expired int  // soft limits that processes reported, and notifications with SAs that another process has
 	asked   int
 
 	exchange sync.Mutex // held during rekey

@@ -75,7 +75,8 @@ func families(text string) (names map[string]bool, series map[string]string) {
 var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
 // TestMetricsOfXDP: a scrape of an AF_XDP daemon, with a connection and exports of both kinds, has every metric that
-// the dashboard and the alert rules use. The values must match what was transferred.
+// the dashboard and the alert rules use. Five values must match what the test did. The status page is off, so its data
+// is not served.
 func TestMetricsOfXDP(t *testing.T) {
 	tn := hosts(t)
 	const listen = "127.0.0.1:9479"
@@ -135,7 +136,8 @@ func TestMetricsOfXDP(t *testing.T) {
 	}
 }
 
-// TestMetricsOnUnixSocket: a Unix socket gets the mode of the control socket, and is removed when the daemon ends.
+// TestMetricsOnUnixSocket: the Unix socket of http.listen has the mode of the control socket, and is removed when the
+// daemon ends. A second daemon with the same path records an error, and runs without metrics.
 func TestMetricsOnUnixSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "http")
@@ -218,7 +220,8 @@ func event(s control.Snapshot, text string) (found *control.EventRecord) {
 	return found
 }
 
-// TestEvents: the daemon records events with the names of RDMA_CM and of completions, even without a log.
+// TestEvents: the daemon records events with the names of RDMA_CM, and of the status of a failed completion, even
+// without a log. A snapshot has the newest 512.
 func TestEvents(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{})

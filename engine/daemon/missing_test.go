@@ -44,7 +44,7 @@ func running(t *testing.T, cfg *config.Loaded) *daemon.Daemon {
 }
 
 // TestLateInterface: the daemon waits for an interface that is missing at the start, and meanwhile serves the other
-// one. Once the interface appears, its export works. Until then the daemon keeps its capabilities.
+// one. Once the interface appears, its export works.
 func TestLateInterface(t *testing.T) {
 	l := &twoLinks{t: t, tn: hosts(t, topo.Options{Queues: 2, IPv4Only: true,
 		OffloadsA: topo.NoOffloads})}
@@ -78,8 +78,8 @@ func TestLateInterface(t *testing.T) {
 	}
 }
 
-// TestLateExport: an export whose directory is missing, or whose port is in use, waits with an error in its state. The
-// others work.
+// TestLateExport: an export whose directory is missing, or whose port is in use, waits with an error in its state, and
+// works once the directory exists or the port is free. The others work meanwhile.
 func TestLateExport(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

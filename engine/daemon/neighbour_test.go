@@ -212,8 +212,8 @@ func spinRole(args []string) error {
 }
 
 // TestHonestBesideHostile: one user writes 8 bytes at a time while another floods the worker with requests that send
-// nothing. The first must have at least 1/20 of its rate beside other CPU load. Without the limits on a turn of a
-// worker it has 0.1 % to 1 % of that.
+// nothing. In one of three tries, the first must have at least 1/20 of its rate beside two processes that only use CPU
+// time. Without the limits on a turn of a worker it has 0.1 % to 1 % of that rate.
 func TestHonestBesideHostile(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)

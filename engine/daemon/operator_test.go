@@ -66,8 +66,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestOperator: the operator's socket permits everything, and is closed to other users. Root on the other socket is a
-// user like any other, because it may be root of a container.
+// TestOperator: the operator's socket permits each of the actions below, and other users cannot use it, even if its
+// file mode lets them connect. On the other socket root may do none of them, because it may be root of a container.
 func TestOperator(t *testing.T) {
 	_, socket := kernel(t, fmt.Sprintf("[limits]\npds = 1\n[[export]]\nname = \"x\"\nlisten = "+
 		"%q\nsize = \"4KiB\"\n", listenAddr(t)))

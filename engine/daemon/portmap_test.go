@@ -86,7 +86,8 @@ func portMapperOf(d *daemon.Daemon) portMapper {
 	return portMapper{values(d, "port_mapper"), d.Snapshot().Devices[0].Mapper}
 }
 
-// TestPortMapper queries a daemon's port mapper for listeners of exports and of programs, at every address.
+// TestPortMapper queries a daemon's port mapper for listeners of exports and of programs, at several addresses of the
+// host. Requests sent to a broadcast or multicast address, and those of peers that may not connect, get no reply.
 func TestPortMapper(t *testing.T) {
 	tn := hosts(t)
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
@@ -175,7 +176,8 @@ func TestPortMapper(t *testing.T) {
 	}
 }
 
-// TestPortMapperTaken starts a daemon on a host whose UDP port 3935 is in use, as by iwpmd.
+// TestPortMapperTaken starts a daemon on a host whose UDP port 3935 is in use, as by iwpmd. The snapshot must have an
+// error. With port_mapper = "off", a daemon must not use the port.
 func TestPortMapperTaken(t *testing.T) {
 	tn := hosts(t)
 	var c *net.UDPConn
@@ -211,7 +213,8 @@ func TestPortMapperTaken(t *testing.T) {
 }
 
 // TestPortMapperAsks: a program connects to a port of a peer whose port mapper first maps it to another port, then
-// rejects the request, and then does not run.
+// rejects the request, and then does not run. The program must connect each time, after a rejection or without a reply
+// to the port that it named.
 func TestPortMapperAsks(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+"port_mapper = \"ask\"\n")

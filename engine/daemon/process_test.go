@@ -233,8 +233,8 @@ func daemonRole(args []string) error {
 
 var rounds = flag.Int("rounds", 20, "kill -9 of the daemon")
 
-// TestKillDaemon kills the daemon repeatedly while a program uses it. Neither an XDP program nor a used port may remain
-// on the host.
+// TestKillDaemon kills the daemon repeatedly while a program has a queue pair. The program's queues must end, and
+// neither an XDP program nor a used port may remain on the host.
 func TestKillDaemon(t *testing.T) {
 	t.Parallel()
 	tn := hosts(t)

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDaemonMemory: programs request few objects that use much memory of the daemon. The limit counts the bytes, not
-// the objects.
+// TestDaemonMemory: a program creates queue pairs and a listener that use much memory of the daemon.
+// limits.daemon_memory limits the bytes, not the number of objects. The end of the session releases all.
 //
 //req:rfc5042-7.2-1
 func TestDaemonMemory(t *testing.T) {
@@ -76,7 +76,8 @@ func quotaError(t *testing.T, name, what string, err error) {
 	}
 }
 
-// TestConnects exceeds a user's limit of concurrent connection attempts, to a peer that never responds.
+// TestConnects exceeds a user's limit of concurrent connection attempts, to a peer that never responds. The third
+// attempt must fail, and canceled ones must no longer count.
 func TestConnects(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nconnects = 2\n")
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,7 +121,8 @@ func TestConnects(t *testing.T) {
 	}
 }
 
-// TestPendingArgs sends a request that waits, with needlessly long arguments, which the daemon would have to keep.
+// TestPendingArgs sends a request that waits, with needlessly long arguments, which the daemon would have to keep. It
+// must be refused.
 func TestPendingArgs(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)

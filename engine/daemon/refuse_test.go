@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCarriesFiles: carriesFiles finds descriptors that were sent after unread bytes, and prevents further ones.
+// TestCarriesFiles: carriesFiles finds descriptors that were sent after unread bytes. After its call, the other end can
+// send nothing more.
 func TestCarriesFiles(t *testing.T) {
 	ends := func() (a, b *net.UnixConn) {
 		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

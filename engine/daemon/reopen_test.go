@@ -35,7 +35,7 @@ type twoLinks struct {
 	socket string
 	web    string
 	daemon *child
-	at     [2]netip.AddrPort // of the exports, on eth0 and on eth1
+	at     [2]netip.AddrPort // addresses of the exports on eth0 and on eth1
 }
 
 const second = "198.51.100." // the network of eth1
@@ -202,8 +202,9 @@ func (p *peer) load(fill byte) (stop func() error) {
 	return func() error { over.Store(true); return <-done }
 }
 
-// TestLinkUnderLoad changes eth0 in every way while peers write and read on both links. Connections on both must
-// survive, and the status, metrics and events must report the changes. The daemon has dropped its capabilities.
+// TestLinkUnderLoad changes the state, the receive queues, the MTU, the MAC address and the IP address of eth0 while
+// peers write and read on both links. Connections on both must survive, and the status, metrics and events must report
+// the changes. The daemon has dropped its capabilities.
 func TestLinkUnderLoad(t *testing.T) {
 	t.Parallel()
 	l := startTwoLinks(t, "")
@@ -360,7 +361,8 @@ func TestRestartPolicy(t *testing.T) {
 	}
 }
 
-// TestReloadOnLostDevice: a reloaded export on a lost device waits for the device, with an error in its state.
+// TestReloadOnLostDevice: exports that a reload adds to a lost device wait for the device, with an error in their
+// state, and open when the device is back.
 func TestReloadOnLostDevice(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	exported := fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\n"+

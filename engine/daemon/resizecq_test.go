@@ -8,7 +8,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestResizeCQ: a program resizes a completion queue, with valid and invalid requests.
+// TestResizeCQ: a program resizes a completion queue, with valid and invalid requests. Until a resize is completed,
+// limits.completions counts both rings.
 func TestResizeCQ(t *testing.T) {
 	d, socket := kernel(t, "[limits]\ncompletions = 96\n")
 	r := dialRaw(t, socket)

@@ -12,7 +12,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// TestDropRights: a daemon that has dropped its capabilities still serves programs, with new connections and listeners.
+// TestDropRights: a daemon that has dropped all capabilities but CAP_NET_ADMIN and CAP_IPC_LOCK still serves programs,
+// with new connections.
 func TestDropRights(t *testing.T) {
 	tn := hosts(t)
 	path, socket := writeConfig(t, ethTable)

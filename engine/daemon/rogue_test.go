@@ -187,6 +187,7 @@ func poke(mem []byte, offset uint32, v uint32) {
 }
 
 // TestBlockedSignal: a program makes its end of a completion channel blocking, and never reads the daemon's signals.
+// The daemon must still answer its requests, and end its session when the control socket closes.
 func TestBlockedSignal(t *testing.T) {
 	d, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -351,7 +352,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestQuotas requests each kind of object up to its limit, and a little more.
+// TestQuotas requests sessions, protection domains, completion queues, queue pairs and listeners up to their limits,
+// and a little more. The errors must name the limits, and closed objects must no longer count.
 //
 //req:rfc5042-3-2 rfc5042-6.4.1-1 rfc5042-6.4.3.2-1 rfc5042-7.2-2 rfc5041-8.3.2-2 rfc5041-8.3.2-5 rfc5040-8.1.2-2
 //req:rfc5040-8.1.2-5 rfc5040-8.1.2-6

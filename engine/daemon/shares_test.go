@@ -172,8 +172,8 @@ func TestSubordinateUsers(t *testing.T) {
 	}
 }
 
-// TestUsersComeAndGo: after many users have come and gone, snapshots and metrics have their original size, and the
-// daemon's tables have no entries of them.
+// TestUsersComeAndGo: after many users have come and gone, a snapshot has at most budget.MaxIdleUsers of them. After
+// budget.UserIdle, snapshots and metrics have their original size.
 func TestUsersComeAndGo(t *testing.T) {
 	web := filepath.Join(t.TempDir(), "web")
 	d, socket := daemonFor(t, "", fmt.Sprintf("[http]\nlisten = %q\n", web))
@@ -274,7 +274,7 @@ func call(t *testing.T, r *rawclient.Client, op control.Op, pages bool, args str
 	return o.Handle, nil
 }
 
-// region returns a memfd that has pages.
+// region returns a memfd of 4096 bytes whose page is allocated.
 func region(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("region", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

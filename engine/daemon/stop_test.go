@@ -134,7 +134,7 @@ func unanswered(t testing.TB) int {
 	return fd
 }
 
-// leave sends a request with a descriptor and closes it, so that the daemon holds the last reference.
+// leave sends a request with the descriptor fd and closes fd, so that the daemon holds the last reference.
 func (r *raw) leave(fd int) {
 	r.t.Helper()
 	body := control.Marshal(control.Request{ID: 999, Op: control.OpAllocPD})
@@ -211,7 +211,8 @@ var held = map[string]func(t *testing.T, socket string){
 	},
 }
 
-// TestStopInTime stops a daemon as SIGTERM does, while programs try to delay it.
+// TestStopInTime closes a daemon, as xwarpd does on SIGTERM, while programs try to delay it. That must take at most
+// slack.
 func TestStopInTime(t *testing.T) {
 	for name, hold := range held {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +235,8 @@ func TestStopInTime(t *testing.T) {
 	}
 }
 
-// TestUndoInTime: programs try to delay a daemon that gets no confirmation. It must detach the XDP program at once.
+// TestUndoInTime: programs try to delay a daemon that gets no confirmation. It must detach the XDP program within a
+// second, and end within slack.
 func TestUndoInTime(t *testing.T) {
 	for name, hold := range held {
 		t.Run(name, func(t *testing.T) {

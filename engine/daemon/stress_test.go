@@ -18,7 +18,7 @@ var (
 )
 
 // TestStress: two programs of one daemon open and close connections in every way at the same time. In some rounds one
-// program is killed.
+// program closes its device meanwhile. After each round the daemon must have released everything of both.
 func TestStress(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(t.Output(),

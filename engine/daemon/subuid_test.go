@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestSubordinateUIDs: a subordinate UID belongs to the owner that the current content of the file names.
+// TestSubordinateUIDs: a subordinate UID belongs to the owner that the current content of the file names. If that is
+// root or unknown, it belongs to the first UID of its range. Other UIDs belong to themselves.
 func TestSubordinateUIDs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subuid")
 	p := subordinateUIDs{file: file}

@@ -17,7 +17,8 @@ const tenantNIC = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[user]
 	"sessions = 1\n"
 
 // TestTenants: only its own limit of sessions applies to a tenant, even if others have taken all that daemon.clients
-// allows. It sees no programs of others, and has no rights as root or as a member of a group of the host.
+// allows. It sees no programs of others. It may not capture, although its UID and group are those of root and of
+// daemon.capture_group.
 func TestTenants(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tenants")
 	d, socket := kernelKeys(t, "clients = 1\ncapture_group = \"0\"\n", fmt.Sprintf(

@@ -40,8 +40,8 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// TestUnownedQueue: a daemon serves one of two queues. Peers whose frames arrive on the other get no reply, and the log
-// says why.
+// TestUnownedQueue: a daemon serves one of two queues. Once frames of a peer have arrived on the other, the log says
+// so, and how to fix it.
 func TestUnownedQueue(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestSnapshotsAreShared: many concurrent requests get few different snapshots.
+// TestSnapshotsAreShared: many concurrent requests get few different snapshots, at most one for every four requests.
 func TestSnapshotsAreShared(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -68,7 +68,7 @@ func TestSnapshotIsFresh(t *testing.T) {
 	}
 }
 
-// TestUnreadSnapshot: a program requests snapshots and reads nothing. Another program of its user still gets
+// TestUnreadSnapshot: a program requests snapshots and reads nothing. Another program of the same user still gets its
 // replies.
 func TestUnreadSnapshot(t *testing.T) {
 	_, socket := kernel(t, "")

@@ -109,7 +109,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestWebBounds: one client gets only a part of the connections, all clients together at most webClients.
+// TestWebBounds: one client has at most webClientsOfOne connections, all clients together at most webClients. The only
+// connection of a client stays open when others exceed the limit.
 func TestWebBounds(t *testing.T) {
 	owners := map[net.Conn]any{}
 	v := &connLimiter{ownerOf: func(c net.Conn) any { return owners[c] },
