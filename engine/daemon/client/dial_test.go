@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestQueueIsFull connects while the queue of the daemon's socket is full, which another user can achieve: it must wait
-// until the daemon accepts.
+// TestQueueIsFull calls dialSocket while the accept queue of the daemon's socket is full, which another user can
+// achieve. The call must wait until the daemon accepts a connection.
 func TestQueueIsFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

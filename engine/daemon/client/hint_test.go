@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHintNamesTheGroup: the hint for a refused user names the group of the socket, and the command to join that group.
+// TestHintNamesTheGroup: the hint for a refused user has the command to join the group of the socket. For the group
+// root it says instead that only root may connect.
 func TestHintNamesTheGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o660); err != nil {

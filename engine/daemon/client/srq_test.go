@@ -103,7 +103,7 @@ func TestSRQ(t *testing.T) {
 		t.Errorf("limit %d, %d wait", srq.Limit(), srq.Len())
 	}
 	send()
-	if err := srq.Arm(64); err != nil { // at once: 61 wait
+	if err := srq.Arm(64); err != nil { // the event comes at once, because only 61 receives wait
 		t.Fatal(err)
 	}
 	<-reached
@@ -163,7 +163,8 @@ func TestSRQEmpty(t *testing.T) {
 	}
 }
 
-// TestSRQBounds: invalid values, objects of others, and the limits of a user are refused.
+// TestSRQBounds: invalid values, objects of other programs, receives beyond the depth, and queues beyond limits.srqs
+// are refused.
 func TestSRQBounds(t *testing.T) {
 	_, socket := kernelDaemon(t, "[limits]\nsrqs = 2\n")
 	b := verbstest.New(t, open(t, socket), 4096)
