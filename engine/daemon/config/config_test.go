@@ -46,7 +46,8 @@ func loadFails(t *testing.T, text, want string) {
 	}
 }
 
-// TestRemovedKeys: a file of the previous release with removed keys still loads, with a warning for each of them.
+// TestRemovedKeys: a file of the previous release with removed keys still loads, with a warning for each of them. A
+// removed value of a key also causes a warning, and the default replaces it.
 func TestRemovedKeys(t *testing.T) {
 	const text = "[[interface]]\nname = \"eth0\"\ntransmit = \"xdp-live\"\n" +
 		"trust_partial_checksum = true\n[[interface]]\nname = \"eth1\"\n" +
@@ -291,7 +292,8 @@ func TestShippedSetsNothing(t *testing.T) {
 	}
 }
 
-// TestManual checks that the default file has every key, and that its commented-out examples are valid.
+// TestManual checks that the default file has every key, that its commented-out examples are valid, and that the
+// comment of each key outside [limits] that a reload applies says so.
 func TestManual(t *testing.T) {
 	live := uncomment(Default)
 	var c Config
