@@ -18,7 +18,8 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// TestSendSlot compares with bytes made by hand from the layout in PROTOCOL.md, on a little-endian host.
+// TestSendSlot compares what PutSend writes with bytes made by hand from the layout in PROTOCOL.md, on a little-endian
+// host. ParseSend must return the same request, and refuse slots with too many pieces or inline bytes.
 func TestSendSlot(t *testing.T) {
 	wr := rdmap.SendWR{
 		ID: 0x1122334455667788, Op: rdmap.WRWrite, Flags: rdmap.Signaled,
@@ -161,7 +162,8 @@ func TestRingAllocs(t *testing.T) {
 	}
 }
 
-// TestSignal waits on an eventfd that the other side has made blocking.
+// TestSignal: Wait on a doorbell whose eventfd the program has made blocking returns true once after any number of
+// rings, false after Rouse or its time limit, and an error after Close.
 func TestSignal(t *testing.T) {
 	s, err := NewDoorbellEvent()
 	if err != nil {
@@ -219,7 +221,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// TestBells: TakeBells reports a bell only once, even if it was rung twice.
+// TestBells: TakeBells reports each rung bell below its limit once, even if it was rung twice.
 func TestBells(t *testing.T) {
 	mem := make([]byte, DoorbellLen)
 	for _, bell := range []uint32{0, 31, 32, 100, 100, MaxBells - 1} {
@@ -275,7 +277,8 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// TestWake: a consumer that sleeps on its ring wakes for the next entry, long before its timeout.
+// TestWake: Disarm and Wake, as a producer calls them, end the sleep of a consumer on its ring before its timeout, and
+// leave 0 in the word that it sleeps on. Wake without a sleeper does nothing.
 func TestWake(t *testing.T) {
 	g := NewGeometry(0, 4, CompletionSlot)
 	mem, err := unix.Mmap(-1, 0, g.Len(), unix.PROT_READ|unix.PROT_WRITE,

@@ -92,7 +92,8 @@ func examples(t testing.TB) (list []string) {
 	return list
 }
 
-// TestText checks that this package reads and writes the examples of PROTOCOL.md, byte by byte.
+// TestText checks that this package reads and writes the examples of PROTOCOL.md, byte by byte, and that PROTOCOL.md
+// has an example of each operation and names each error code.
 func TestText(t *testing.T) {
 	ops := map[uint64]Op{}
 	seen := map[Op]bool{}
