@@ -21,7 +21,7 @@ import (
 )
 
 // Every counter of an object is in its table, and every table entry is an existing counter. All have a unit and a help
-// text and, if they are metrics, a name that contains the unit.
+// text. The names of those that are metrics end in _total, and contain _bytes exactly if the unit is bytes.
 func TestTablesAreComplete(t *testing.T) {
 	for name, c := range map[string]struct {
 		table counters.Table

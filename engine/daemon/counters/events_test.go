@@ -404,8 +404,8 @@ var owners = map[string]string{
 	"rdma": "../ddp", "mpa": "../mpa", "tcp": "../tcp",
 }
 
-// TestOneEventMovesOneCounter: an event moves its counter by one, and no other except traffic, replies, and counters
-// without a metric that are documented as parts of it.
+// TestOneEventMovesOneCounter: an event moves its counter and those in also by one, and no others except those in
+// traffic.
 func TestOneEventMovesOneCounter(t *testing.T) {
 	for _, e := range events {
 		t.Run(e.counter, func(t *testing.T) {
@@ -541,7 +541,7 @@ func (h *host) ackFrom(port uint16) {
 	h.give(segment(x, "", nil))
 }
 
-// next returns the next segment of the connection.
+// next returns a frame with the next segment of the peer on the connection.
 func (h *host) next(f wire.Flags, payload string) []byte {
 	x := wire.Header{Seq: h.snd, Ack: h.rcv, Flags: f, Window: window}
 	h.timestamp(&x)
