@@ -48,7 +48,7 @@ func (d *slowDisk) writes(n int) (list []extent) {
 	return list
 }
 
-// All requests that arrive during one msync for the same range are served by one more.
+// All flushes of bytes of one range that are requested during an msync are served by one further msync.
 func TestFlushesAreShared(t *testing.T) {
 	d := newSlowDisk()
 	done := []<-chan error{d.ask(0, 100)}
@@ -68,7 +68,8 @@ func TestFlushesAreShared(t *testing.T) {
 	}
 }
 
-// A small flush waits for one piece of a large one. Only requested bytes are written, each once.
+// A small flush waits only for the piece of a large flush that is being written. Only requested bytes are written, each
+// once.
 func TestFlushesTakeTurns(t *testing.T) {
 	d := newSlowDisk()
 	const p = flushPiece
@@ -90,7 +91,7 @@ func TestFlushesTakeTurns(t *testing.T) {
 	}
 }
 
-// A disk error is reported to all whose bytes were not written.
+// A disk error is reported to the flush whose bytes were not written, and to no other.
 func TestFlushFails(t *testing.T) {
 	d := newSlowDisk()
 	broken := errors.New("disk on fire")
