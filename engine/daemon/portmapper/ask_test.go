@@ -111,7 +111,7 @@ func TestMapReject(t *testing.T) {
 	}
 }
 
-// TestMapLies sends forged replies, which match no request, before the real one.
+// TestMapLies sends forged replies, which do not match the request, before the real one. Only the real one may count.
 func TestMapLies(t *testing.T) {
 	lies := []func(*Message){
 		func(q *Message) { q.Handle++ },
@@ -173,7 +173,8 @@ func TestMapSilence(t *testing.T) {
 	}
 }
 
-// TestMapCanceled: a program cancels while its connection waits for a reply.
+// TestMapCanceled: a program cancels while its connection waits for a reply. The query must return the original
+// address, and must not remember the port mapper as silent.
 func TestMapCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := newPeer(t, func(Message) [][]byte { cancel(); return nil })
