@@ -11,7 +11,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// ownPeer returns a queue pair of a program, and a function that connects it to itself.
+// ownPeer returns a daemon, the end of a program, its queue pair q, and the arguments with which setState makes q its
+// own peer.
 func ownPeer(t *testing.T) (d *testDaemon, end *verbstest.End, q *qp, a *control.SetStateArgs) {
 	t.Helper()
 	d, socket := start(t)
