@@ -139,7 +139,7 @@ func (b *browser) click(t *testing.T, sel string) {
 	b.run(t, chromedp.Click(chromedp.CSS(sel)))
 }
 
-// enter types into the filter.
+// enter replaces the text of the filter.
 func (b *browser) enter(t *testing.T, text string) {
 	t.Helper()
 	eval[bool](t, b, `($("filter").value = "", $("filter").dispatchEvent(new Event("input")))`)
@@ -274,7 +274,8 @@ func happenings(now time.Time) (list []control.EventRecord) {
 	return list
 }
 
-// TestPage clicks through the page.
+// TestPage checks what the page shows of a snapshot with hostile text, while it is filtered, sorted and restyled, on a
+// narrow screen, and after the server is gone.
 func TestPage(t *testing.T) {
 	needs.Long(t)
 	snapshot := busy()

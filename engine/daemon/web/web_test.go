@@ -217,7 +217,8 @@ func TestHistory(t *testing.T) {
 
 func fill(v float64) []float64 { return slices.Repeat([]float64{v}, points) }
 
-// TestConcurrentReaders: clients read the history while samples are taken.
+// TestConcurrentReaders: clients read the history while samples are taken. Each response must have as many rates as
+// times.
 func TestConcurrentReaders(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	p.history.sample(example(50))
