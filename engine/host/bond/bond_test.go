@@ -11,7 +11,8 @@ import (
 )
 
 // TestSenders: a bond sends on members that are up and active. In the mode 802.3ad they must belong to the active
-// aggregator. Interfaces with another master are not members.
+// aggregator. Interfaces with another master are not members. The test also checks which modes CheckMode accepts, and
+// that ring's hash policies have the numbers and names of netlink's.
 func TestSenders(t *testing.T) {
 	slave := func(index, master int, edit func(*netlink.Device, *netlink.BondSlave)) netlink.Link {
 		p := &netlink.BondSlave{AggregatorId: 1}
