@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUserOf finds the user of a connection's socket, over IPv4, over IPv6, and from IPv4 to an IPv6 socket.
+// TestUserOf finds the user of a connection's socket, over IPv4, over IPv6, and over IPv4 to an IPv6 listener. For a
+// connection that does not exist, UserOf returns an error.
 func TestUserOf(t *testing.T) {
 	const other = 12345
 	for listen, dial := range map[string]string{
