@@ -25,7 +25,7 @@ type host struct {
 	mu   sync.Mutex
 	told []State
 
-	lost chan error // see gone
+	lost chan error // receives the error that Follow passes to gone
 }
 
 func (h *host) gone(err error) { h.lost <- err }
@@ -121,8 +121,8 @@ func (h *host) add(name, prefix string) { h.try(h.nl.AddrAdd(h.address(name, pre
 func (h *host) del(name, prefix string) { h.try(h.nl.AddrDel(h.address(name, prefix))) }
 
 // TestFollow: the host's addresses are those of all its interfaces, without loopback and broadcast, and the prefixes
-// that are routed to itself. Routes in other tables are ignored: a transparent proxy routes the whole internet to its
-// host there.
+// that are routed to itself. The Ethernet address is that of the followed interface, also after a change. Routes in
+// other tables are ignored: a transparent proxy routes the whole internet to its host there.
 func TestFollow(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.add("v0", "192.0.2.1/24")
