@@ -30,9 +30,9 @@ type host struct {
 	r    *Resolver
 
 	mu      sync.Mutex
-	last    map[netip.Addr]Hop // the resolver's reports for each destination
+	last    map[netip.Addr]Hop // the resolver's latest report for each destination
 	refused int
-	stop    sync.Mutex // notify waits while it is held
+	stop    sync.Mutex // hear waits while it is held
 }
 
 var gateway = net.IPv4(10, 0, 0, 2)
