@@ -231,7 +231,8 @@ func TestForged(t *testing.T) {
 	})
 }
 
-// TestCloseLeavesNothing counts descriptors and goroutines, including those of a follower with a broken socket.
+// TestCloseLeavesNothing: after Close, no descriptors and goroutines of a follower remain, even if its socket was
+// broken.
 func TestCloseLeavesNothing(t *testing.T) {
 	files := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
