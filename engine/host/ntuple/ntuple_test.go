@@ -163,7 +163,8 @@ func TestFixedTable(t *testing.T) {
 	}
 }
 
-// TestOthers: Set and Undo keep settings that others made before Set or after it.
+// TestOthers: Set and Undo keep settings that others made before Set or after it. Undo fails while others have changed
+// the context that its rules use, and Set fails if a rule of another leads the same port elsewhere.
 func TestOthers(t *testing.T) {
 	f, p := card.New("eth9", 8), both(4, 5)
 	f.On = true
