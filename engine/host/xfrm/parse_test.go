@@ -105,7 +105,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // TestTrapPolicyKnowsDirections uses the policies of strongSwan's start_action = trap, whose templates have no
-// addresses.
+// addresses. Each must use only the SA of its own direction.
 func TestTrapPolicyKnowsDirections(t *testing.T) {
 	local, remote := netip.MustParsePrefix(us+"/32"), netip.MustParsePrefix(peer+"/32")
 	none := netip.IPv4Unspecified()
@@ -119,7 +119,8 @@ func TestTrapPolicyKnowsDirections(t *testing.T) {
 	}
 }
 
-// TestReservedSPIIsNoSA: an IKE daemon reserves an SPI before it negotiates, and a dump lists it without a key.
+// TestReservedSPIIsNoSA: an IKE daemon reserves an SPI before it negotiates, and a dump lists it without a key. parseSA
+// must return neither an SA nor an error.
 func TestReservedSPIIsNoSA(t *testing.T) {
 	b := message(nil, number32(nl.XFRMA_IF_ID, testIfID))
 	if sa, err := parseSA(b); sa != nil || err != nil {
@@ -184,7 +185,7 @@ func TestReinstalledSAIsNoNewSA(t *testing.T) {
 }
 
 // TestEndOfAnSA: the kernel announces a hard limit without the key, and sends no deletion. SAs of another mark may
-// share the address and the SPI.
+// share the address and the SPI. The end of one SA must remove that SA only.
 func TestEndOfAnSA(t *testing.T) {
 	id := nl.XfrmUsersaId{Spi: nl.Swap32(0x1001), Family: unix.AF_INET, Proto: unix.IPPROTO_ESP}
 	copy(id.Daddr[:], []byte{10, 99, 0, 2})

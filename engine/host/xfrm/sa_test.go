@@ -143,8 +143,9 @@ func TestTakesSAsOfEachKind(t *testing.T) {
 	}
 }
 
-// TestKernelCannotSendWithATakenSA routes the kernel's own traffic over an SA before and after it is taken. It uses the
-// worst configuration: an XFRM interface with the engine's if_id.
+// TestKernelCannotSendWithATakenSA routes the kernel's own traffic over an SA. The kernel must not send with an SA that
+// is taken, and an SA with which the kernel has sent must not be taken. The test uses the worst configuration: an XFRM
+// interface with the engine's if_id.
 func TestKernelCannotSendWithATakenSA(t *testing.T) {
 	ipsec(t)
 	const inner = "10.98.0.2" // an XFRM interface works in tunnel mode only
