@@ -143,7 +143,8 @@ func TestErrorOfFileKeepsConnection(t *testing.T) {
 	}
 }
 
-// TestCancelledMoveEndsConnection: pending replies would be taken for those to later requests.
+// TestCancelledMoveEndsConnection: canceling a Move ends the connection. Otherwise its pending replies would be taken
+// for replies to later requests.
 func TestCancelledMoveEndsConnection(t *testing.T) {
 	ctx, dev, at, _ := treeServer(t, nil)
 	c, err := Dial(ctx, dev, at, 0)

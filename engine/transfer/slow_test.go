@@ -39,7 +39,7 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// servePatiently runs a server without an idle time, for a minute at most.
+// servePatiently runs a server with an idle time of an hour, for a minute at most.
 func servePatiently(t *testing.T, cfg ServerConfig) (ctx context.Context, at netip.AddrPort) {
 	t.Helper()
 	cfg.Idle = time.Hour

@@ -139,7 +139,7 @@ func TestFailedStreamChangesNothing(t *testing.T) {
 	b.streamed(other[:room-len(content)]) // there is room for it beside the older file
 }
 
-// slow is a Writer that blocks until it is released.
+// slow is a Writer whose first Write blocks until it is released.
 type slow struct {
 	bytes.Buffer
 	begun chan bool
@@ -207,7 +207,7 @@ func TestLateInputOfStream(t *testing.T) {
 	}
 }
 
-// One connection alone writes a stream: bytes of two would be counted twice.
+// Only one connection at a time may write a stream: the bytes of two would be counted twice.
 func TestStreamHasOneWriter(t *testing.T) {
 	b, _ := start(t, nil)
 	a := transfer.Attr{Kind: transfer.KindFile, Flags: transfer.FlagStream, Mode: 0o600}

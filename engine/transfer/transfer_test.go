@@ -21,7 +21,7 @@ import (
 type bench struct {
 	t      *testing.T
 	srv    *transfer.Server
-	idle   time.Duration // of the server's configuration
+	idle   time.Duration // the server's idle time
 	stop   context.CancelFunc
 	served chan error
 

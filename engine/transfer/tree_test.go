@@ -17,7 +17,8 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// tree creates a directory with a file in it, and a secret beside it.
+// tree opens the directory cfg.Path. If that is empty, it creates a directory with a file sub/file, and a secret beside
+// it.
 func tree(t *testing.T, cfg TreeConfig) *Tree {
 	t.Helper()
 	if cfg.Path == "" {
@@ -226,7 +227,8 @@ func TestAttributesAreKept(t *testing.T) {
 	}
 }
 
-// The bytes of clients are counted exactly, including staging files, also after a restart.
+// The bytes and files of clients are counted exactly, including staging files, also after a restart. What exceeds the
+// limits is refused.
 func TestTreeLimits(t *testing.T) {
 	tr := tree(t, TreeConfig{Size: 100, Files: 4}) // there are 6 bytes, a file and a directory
 	used := func(byteCount, files int64) {
@@ -310,7 +312,8 @@ func TestRemovedFilesMakeRoom(t *testing.T) {
 	}
 }
 
-// A partial file is resumed by one client at a time. A start removes those that have not been resumed for a long time.
+// A partial file is resumed by one client at a time. Opening the directory removes those that have not been resumed for
+// partialAge.
 func TestPartialFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	m := Message{Path: "big", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644, Length: smallest}}

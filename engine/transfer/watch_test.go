@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A peer that others wait for must transfer at minRate. Bytes beyond those of its transfer do not count as progress.
+// A peer that others wait for must transfer at minRate divided by the number of sharers. Bytes beyond those of its
+// transfer do not count as progress.
 func TestWatch(t *testing.T) {
 	const idle = 6 * time.Second
 	const enough = 6 * minRate
