@@ -15,13 +15,13 @@ import (
 // CQ is verbs.CQ of a daemon.
 type CQ struct {
 	object
-	bell wake.Flag // Wait must poll again
+	bell wake.Flag // set when Wait must poll again
 
 	mu      sync.Mutex
 	ring    *control.Consumer // nil once closed
 	mem     []byte
 	channel *control.ChannelReader
-	left    []verbs.Completion // not polled from the old ring before Resize
+	left    []verbs.Completion // completions that Resize found in the old ring
 	leaving []*QP              // closed queue pairs that may still have completions in the ring
 }
 
@@ -140,7 +140,7 @@ func (c *CQ) arm() {
 	}
 }
 
-// Close implements verbs.CQ. Closing the device also closes the queue.
+// Close implements verbs.CQ. Once the device is closed, it fails with the device's error.
 func (c *CQ) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -396,8 +396,8 @@ func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
 	return s, err
 }
 
-// Events waits for events after the number after, and returns them and the number for the next call. If after is nil,
-// it returns at once, with the number of the latest event. It fails with the context's error.
+// Events waits for events with numbers above *after, and returns them and the number to pass to the next call. If after
+// is nil, it returns at once, with the number of the latest event. It fails with the context's error.
 func (d *Device) Events(ctx context.Context, after *uint64) (r control.EventsResult, err error) {
 	err = olderDaemon(d.call(ctx, control.OpEvents, control.EventsArgs{After: after}, &r))
 	return r, err

@@ -65,10 +65,10 @@ func (s *SRQ) Arm(limit int) error {
 		nil)
 }
 
-// Len implements verbs.SRQ.
+// Len implements verbs.SRQ. It asks the daemon, and returns 0 if the daemon has exited.
 func (s *SRQ) Len() int { return s.query().Posted }
 
-// Limit implements verbs.SRQ.
+// Limit implements verbs.SRQ. It asks the daemon, and returns 0 if the daemon has exited.
 func (s *SRQ) Limit() int { return s.query().Limit }
 
 // query returns zero if the daemon has exited: no receives are posted then.
