@@ -28,7 +28,8 @@ func (h *HTTP) Address() (network, address string, err error) {
 	return "", "", errors.New(want)
 }
 
-// Loopback reports whether only programs of this host reach the server.
+// Loopback reports whether only programs of this host reach the server. It returns true without a server, and false if
+// Listen is invalid.
 func (h *HTTP) Loopback() bool {
 	network, address, err := h.Address()
 	if err != nil || network != "tcp" {

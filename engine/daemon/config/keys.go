@@ -180,7 +180,7 @@ func alike(key string, known []string) string {
 
 func last(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// distance is the number of insertions, deletions and replacements between a and b.
+// distance returns the minimum number of insertions, deletions and replacements of bytes that turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -30,7 +30,7 @@ type Hex uint32
 // of IPv6, or ":7174" for both.
 type Address netip.AddrPort
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. It refuses port 0.
 func (a *Address) UnmarshalText(b []byte) error {
 	text := string(b)
 	both := strings.HasPrefix(text, ":")
@@ -120,7 +120,7 @@ type AutoTime time.Duration
 // AutoTimeUnset lets the daemon choose the time.
 const AutoTimeUnset AutoTime = -1
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. It refuses negative durations.
 func (a *AutoTime) UnmarshalText(b []byte) error {
 	if string(b) == "auto" {
 		*a = AutoTimeUnset
@@ -147,7 +147,7 @@ func (a AutoTime) String() string {
 // FileMode is written "0660".
 type FileMode os.FileMode
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. It reads at most nine bits in octal digits.
 func (m *FileMode) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseUint(string(b), 8, 9)
 	if err != nil {
