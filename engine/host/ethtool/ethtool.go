@@ -206,7 +206,7 @@ func RxRing(name string) (now, most uint32, err error) {
 	return Word(b, 5), Word(b, 1), err
 }
 
-// SetRxRing sets the receive ring's size.
+// SetRxRing sets the size of the receive ring to n frames.
 func SetRxRing(name string, n uint32) error {
 	b, err := readNumbers(name, unix.ETHTOOL_GRINGPARAM)
 	if err != nil {
