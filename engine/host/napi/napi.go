@@ -59,7 +59,8 @@ func (r *Restorer) Change(before, n ring.NAPI) error {
 }
 
 // SetFeature switches an offload of an interface of the calling thread's network namespace on or off. Only the first
-// call for an offload has an effect.
+// call for an offload has an effect. It changes nothing, and Close then restores nothing, if the offload has that state
+// already and was not left in it by a killed program.
 func (r *Restorer) SetFeature(ifindex int, feature string, on bool) error {
 	if slices.ContainsFunc(r.before, func(s setting) bool {
 		return s.Ifindex == ifindex && s.Feature == feature
