@@ -226,7 +226,7 @@ func (r *Resolver) Route(dst netip.Addr) (Route, error) {
 	return rt, err
 }
 
-// ForgetRoutes must be called after changes of the host's addresses or routes.
+// ForgetRoutes drops all cached routes. It must be called after changes of the host's addresses or routes.
 func (r *Resolver) ForgetRoutes() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
