@@ -2,7 +2,7 @@ package netwatch
 
 import "time"
 
-// Limits, with what they prevent.
+// Limits, with their reasons.
 const (
 	// DefaultBuffer has room for some 6,000 changes: a link with a thousand neighbours may flap a few times while its
 	// follower is busy. The kernel allocates memory only for pending changes.

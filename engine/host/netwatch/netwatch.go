@@ -30,7 +30,7 @@ type Options struct {
 	Change func(kind uint16, body []byte)
 	// Relist reports whether all objects must be read again because of a message.
 	Relist func(kind uint16, body []byte) bool
-	Settle time.Duration // time from such a message to the call of List, so that one call serves several messages
+	Settle time.Duration // delay of List after Relist returned true, so that one call serves several messages
 	// List reads all objects, on its own socket: once before Follow returns, after lost changes, and if Relist returned
 	// true. Its results are newer than all changes before its call; changes during the call may be reported again after
 	// it. Follow returns an error of the first call. After an error of a later call, the error is logged and the call
