@@ -239,16 +239,17 @@ func restoreTable(c Card, table []uint32) error {
 // Interface is the Card of the interface with that name.
 type Interface string
 
-// Name implements Card.
+// Name returns the name of the interface.
 func (i Interface) Name() string { return string(i) }
 
-// Ioctl implements Card.
+// Ioctl runs a SIOCETHTOOL command on the interface.
 func (i Interface) Ioctl(command []byte) error { return ethtool.Ioctl(string(i), command) }
 
 // filters is the kernel's name of n-tuple filters.
 const filters = "rx-ntuple-filter"
 
-// NTuple implements Card. A feature that the driver lacks is off and fixed.
+// NTuple returns the state of n-tuple filters. If the driver lacks them, or the state cannot be read, they are off and
+// fixed.
 func (i Interface) NTuple() ethtool.Feature {
 	all, err := ethtool.Features(string(i))
 	if f, ok := all[filters]; err == nil && ok {
@@ -257,7 +258,7 @@ func (i Interface) NTuple() ethtool.Feature {
 	return ethtool.Feature{Fixed: true}
 }
 
-// SetNTuple implements Card.
+// SetNTuple switches n-tuple filters on or off.
 func (i Interface) SetNTuple(on bool) error { return ethtool.SetFeature(string(i), filters, on) }
 
 // Bounds on the answers of drivers.

@@ -142,7 +142,8 @@ func used(c Card) (locations []uint32, size uint32, err error) {
 	return locations, size, nil
 }
 
-// insert adds a rule at a free location, searching from the end like ethtool.
+// insert adds a rule at a free location, searching from the end like ethtool. If the driver chooses locations, or does
+// not report the size of its table, insert leaves the choice to the driver.
 func insert(c Card, r Rule) error {
 	locations, size, err := used(c)
 	if err != nil {
