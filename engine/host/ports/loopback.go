@@ -91,7 +91,7 @@ func Begin(local, remote netip.AddrPort, prepare func(fd int)) (*Dialing, error)
 }
 
 // Wait returns the connection once it is established. It fails with the peer's or kernel's error, or the context's
-// error.
+// error. d must not be used again.
 func (d *Dialing) Wait(ctx context.Context) (net.Conn, error) {
 	defer d.file.Close()
 	defer context.AfterFunc(ctx, func() { d.file.SetWriteDeadline(time.Unix(1, 0)) })()
