@@ -35,8 +35,8 @@ func (c *copying) makeBuffer() error {
 	return c.l.postMessage(&Message{Type: TypeRegion, Length: BufferLen, STag: c.buffer.mr.STag()})
 }
 
-// step returns the part of the buffer that m, a StoreBytes or FetchBytes, names. It fails unless the file is open for
-// this, and m names bytes of it.
+// step returns the part of the buffer that m, a StoreBytes or FetchBytes, names. It fails unless a file is open for
+// storing or fetching, as m requires, and m names at most stepLen bytes of it.
 func (c *copying) step(m *Message) ([]byte, error) {
 	if m.Length > stepLen {
 		return nil, refuse(CodeProtocol, "a %v of %d bytes, and %d are the most", m.Type, m.Length,
@@ -120,7 +120,7 @@ func (c *copying) answerFile(m *Message, err error) error {
 	return c.answer(m, err)
 }
 
-// readWhole reads len(b) bytes of a file.
+// readWhole reads len(b) bytes of a file from offset off on. If the file is shorter, the error is sent to the client.
 func readWhole(f *os.File, b []byte, off uint64, name string) error {
 	_, err := f.ReadAt(b, int64(off))
 	if errors.Is(err, io.EOF) {

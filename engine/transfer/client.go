@@ -84,7 +84,8 @@ func (c *Client) abandon(err error) error {
 	return err
 }
 
-// do moves n bytes between the start of the client's memory and the server's, by one RDMA Write or Read.
+// do moves n bytes between the start of the client's memory and the server's memory at stag and to, by one RDMA Write
+// or Read.
 func (c *Client) do(ctx context.Context, op verbs.WROp, n int, stag ddp.STag, to ddp.TO) error {
 	moving, stop := c.untilClosed(ctx)
 	defer stop()

@@ -27,12 +27,12 @@ type opened struct {
 	op, path string
 	openedAt time.Time
 	length   uint64
-	commit   func() error // called when the client has finished it
-	leave    func() error // closes the file; commit of a store also does
+	commit   func() error // called when the client closes the file as complete
+	leave    func() error // closes the file; commit of a stored file closes it, too
 	watch    watch        // progress over all requests for the file
 	err      error        // first error of a request for its bytes
-	store    *part        // being written; nil for a fetch
-	read     *reading     // being read; nil for a store
+	store    *part        // the file being stored; nil for a fetch
+	read     *reading     // the file being fetched; nil for a store
 }
 
 func (o *opened) file() *os.File {
@@ -100,7 +100,7 @@ func (c *copying) watchFile(o *opened) {
 	}
 }
 
-// answer sends m, or err.
+// answer sends m, or if err is not nil, an Error with it. It returns the error of sending.
 func (c *copying) answer(m *Message, err error) error {
 	if err == nil {
 		return c.l.postMessage(m)

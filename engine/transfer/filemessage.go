@@ -80,7 +80,7 @@ func parseEntry(b []byte) (e Entry, rest []byte, err error) {
 	return e, b[entryLen+n:], nil
 }
 
-// parseListing is the inverse of appendEntry.
+// parseListing reads the entries that appendEntry wrote. It refuses names that are not names in the listed directory.
 func parseListing(b []byte) (list []Entry, err error) {
 	for len(b) > 0 {
 		var e Entry

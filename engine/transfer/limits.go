@@ -2,7 +2,7 @@ package transfer
 
 import "time"
 
-// Limits, with what they prevent.
+// Limits and sizes, with their reasons.
 const (
 	// MaxMessage is the length of a receive buffer. A longer message ends the connection.
 	MaxMessage = 2048
@@ -43,8 +43,8 @@ const (
 	// recountAfter is the minimum interval of counting a full directory again: clients that it refuses could keep a
 	// disk busy otherwise.
 	recountAfter = 10 * time.Second
-	// partialAge is how long a partial file may be resumed before a start removes it. Otherwise abandoned copies would
-	// fill the disk.
+	// partialAge is how long after its last write a partial file may be resumed. After that, OpenTree removes it.
+	// Otherwise abandoned copies would fill the disk.
 	partialAge = 7 * 24 * time.Hour
 	// smallest is the length in bytes from which an interrupted file is kept to be resumed, however much of it arrived.
 	smallest = PieceLen

@@ -112,7 +112,7 @@ type Message struct {
 	Length  uint64   // Region, Sum, StoreBytes, FetchBytes, Bytes, StorePack, FetchPack, Packed: bytes
 	STag    ddp.STag // Region
 	Sum     Sum      // Sum
-	Check   uint64   // StoreBytes, Bytes of FetchBytes, StorePack, Packed: XXH64
+	Check   uint64   // StoreBytes, Bytes in answer to FetchBytes, StorePack, Packed: XXH64
 	Code    Code     // Error
 	Text    string   // Error, for people
 	Path    string   // Stat, List, Mkdir, Fetch, Store, SetAttr: below the directory

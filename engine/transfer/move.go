@@ -28,7 +28,8 @@ type move struct {
 	reading                [steps]bool   // whether an RDMA Read of the step was posted
 }
 
-// Move moves a range of a file, of any length, and compares the received bytes with the sent ones.
+// Move moves n bytes of the file from offset off on, in the direction for which it was opened. n is not limited. The
+// receiver compares the XXH64 of the bytes with that of the sender.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	return (&move{f: f, off: off, n: n}).run(ctx)
 }

@@ -147,7 +147,8 @@ func (p *part) openStage() error {
 	return nil
 }
 
-// room sets the length of f and allocates it. After an error f is closed.
+// room claims space in the directory for f, sets its length and allocates it. After an error f is closed, and removed
+// unless it had bytes and was not changed.
 func (p *part) room(f *staging.File) error {
 	st, err := f.Stat()
 	if err != nil {

@@ -120,7 +120,8 @@ func (c *Client) openFile(ctx context.Context, m *Message, local *os.File) (*Rem
 		nil
 }
 
-// Same reports whether a range of the local file equals the server's.
+// Same reports whether n bytes of the local file from offset off on equal those of the server. n must be at most
+// maxSum.
 func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, io.NewSectionReader(f.local, off, n)); err != nil {

@@ -231,7 +231,7 @@ func fstat(f *os.File) (Attr, error) {
 	return AttrOf(&st), nil
 }
 
-// stat returns the attributes of the file at a path.
+// stat returns the attributes of the file at a path, with KindNone if it does not exist.
 func (t *Tree) stat(name string) (Attr, error) {
 	info, err := t.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -336,7 +336,7 @@ func (t *Tree) mkdir(name string, mode uint16) error {
 	}
 	t.addMaking(1)
 	defer t.addMaking(-1)
-	err = unix.Mkdirat(int(d.Fd()), base, uint32(mode&0o777|0o700)) // otherwise nothing could be copied into it
+	err = unix.Mkdirat(int(d.Fd()), base, uint32(mode&0o777|0o700)) // without 0o700 nothing could be copied into it
 	if err == nil {
 		return nil
 	}
