@@ -26,12 +26,13 @@ func (d *Daemon) logFor(a *budget.Account) *slog.Logger {
 	return slog.New(&eventLog{h.next, h.events, a, h.attrs})
 }
 
-// Enabled implements slog.Handler.
+// Enabled implements slog.Handler. Lines of level Info and above are always enabled, because they become events.
 func (h *eventLog) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelInfo || h.next.Enabled(ctx, l)
 }
 
-// Handle implements slog.Handler.
+// Handle implements slog.Handler. It records an event for a line of level Info or above, and passes the line to next if
+// next takes lines of that level.
 func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelInfo {
 		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Change: control.ChangeEvent,

@@ -34,7 +34,7 @@ type limits struct {
 type limit struct {
 	since   time.Time
 	n       int
-	dropped int // since the last report
+	dropped int // lines dropped since the last report
 }
 
 // pass reports whether to write a line with a message. After the first dropped line of a window it schedules report for
@@ -66,7 +66,7 @@ func (l *limits) pass(message string, now time.Time, report func(dropped int)) b
 	return false
 }
 
-// Handle implements slog.Handler.
+// Handle implements slog.Handler. It drops a line beyond the limit of its message, except an error.
 func (l *limiter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		return l.Handler.Handle(ctx, r)

@@ -11,8 +11,8 @@ import (
 // LogWriter writes the log on its own goroutine, because workers log too and must not wait for the reader of the log.
 type LogWriter struct {
 	to         io.Writer
-	ready      wake.Flag     // pending has lines, or closed is set
-	done       chan struct{} // writeLoop has ended
+	ready      wake.Flag     // set when pending has got lines, or closed is set
+	done       chan struct{} // closed when writeLoop has ended
 	suppressed func(lines int)
 
 	mu      sync.Mutex
@@ -31,7 +31,8 @@ func NewLogWriter(w io.Writer, suppressed func(lines int)) *LogWriter {
 	return l
 }
 
-// Write queues lines. It never blocks.
+// Write queues lines, or drops them if more than maxLogBacklog bytes would be queued. It never blocks on the reader of
+// the log and never fails.
 func (l *LogWriter) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	if len(l.pending)+len(b) > maxLogBacklog {

@@ -27,7 +27,7 @@ func listenControl(path string, o socketAccess) (*unixListener, error) {
 	return ln, nil
 }
 
-// checkUnserved returns errServed if a process serves a socket.
+// checkUnserved returns errServed if a process accepts connections to the socket with this path, and nil otherwise.
 func checkUnserved(path string) error {
 	other, err := net.Dial("unix", path)
 	if err != nil {

@@ -27,7 +27,8 @@ func (h daemonAPI) Sessions() []*session.Session { return h.d.allSessions() }
 // Snapshot implements session.Daemon.
 func (h daemonAPI) Snapshot(only *budget.Holder) control.Snapshot { return h.d.snapshotOf(only) }
 
-// Confirm implements session.Daemon.
+// Confirm implements session.Daemon. When the daemon is confirmed, Confirm also updates the status that systemctl
+// shows.
 func (h daemonAPI) Confirm() (control.ConfirmResult, error) {
 	r, err := h.d.confirmation.confirm()
 	if err == nil && r.State == control.ConfirmDone {
@@ -36,7 +37,7 @@ func (h daemonAPI) Confirm() (control.ConfirmResult, error) {
 	return r, err
 }
 
-// ReloadConfig implements session.Daemon.
+// ReloadConfig implements session.Daemon. It fails if the daemon was started without a configuration file.
 func (h daemonAPI) ReloadConfig() (r control.ReloadResult, err error) {
 	if h.d.reload == nil {
 		return r, control.Errorf(control.CodeNotReady,
@@ -48,7 +49,7 @@ func (h daemonAPI) ReloadConfig() (r control.ReloadResult, err error) {
 // FlushExport implements session.Daemon.
 func (h daemonAPI) FlushExport(name string) error { return h.d.exports.Flush(name) }
 
-// Forget implements session.Daemon.
+// Forget implements session.Daemon. It also counts the session as ended.
 func (h daemonAPI) Forget(s *session.Session) {
 	h.d.mu.Lock()
 	delete(h.d.sessions, s.ID())

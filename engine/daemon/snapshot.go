@@ -11,7 +11,8 @@ import (
 // Snapshot returns the state of the daemon and of all objects.
 func (d *Daemon) Snapshot() control.Snapshot { return d.snapshotOf(nil) }
 
-// snapshotOf returns a Snapshot with only the objects of one holder. Nil means all objects.
+// snapshotOf returns a Snapshot with only the objects of one holder. Nil means all objects, and also what only the
+// operator may see, such as the log and the peers.
 func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 	see := func(h budget.Holder) bool { return only == nil || *only == h }
 	v := control.Snapshot{Status: control.Status{Schema: 1, Command: "status", Pid: d.pid,

@@ -12,7 +12,7 @@ import (
 
 // Close stops the daemon. It accepts no more programs and connections, closes connections gracefully within the grace
 // period, then closes everything and restores the interfaces. Programs and peers cannot delay it: it logs what has not
-// ended in time, and returns an error.
+// ended in time, and returns an error. A second call does nothing and returns nil.
 func (d *Daemon) Close() error { return d.close(d.cfg.Load().Daemon.Grace.D()) }
 
 func (d *Daemon) close(grace time.Duration) error {
@@ -59,7 +59,8 @@ func (d *Daemon) close(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// finishWithin runs f and reports whether it returned within most.
+// finishWithin runs f and reports whether it returned within most. If it did not, finishWithin logs that, and f goes
+// on.
 func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 	done := make(chan struct{})
 	go func() {

@@ -34,9 +34,9 @@ type uidRange struct {
 	isResolved bool
 }
 
-// ownerOf returns the UID of the owner of the range that contains uid. Without such a range it returns uid itself. If
-// the owner does not exist, or is root, whose ranges are for containers, it returns the first UID of the range. It does
-// not know ranges from other sources (NSS, systemd-nspawn).
+// ownerOf returns the UID of the owner of the range that contains uid. Without such a range, and for UID 0, it returns
+// uid itself. If the owner does not exist, or is root, whose ranges are for containers, it returns the first UID of the
+// range. It does not know ranges from other sources (NSS, systemd-nspawn).
 func (p *subordinateUIDs) ownerOf(uid uint32) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,8 @@ func (p *subordinateUIDs) ownerOf(uid uint32) uint32 {
 	return uid
 }
 
-// refresh reads the file if it has changed.
+// refresh reads the file if it has changed. If the file does not exist, there are no ranges; if it cannot be opened,
+// the old ones stay.
 func (p *subordinateUIDs) refresh() {
 	st, err := os.Stat(p.file)
 	if err != nil {

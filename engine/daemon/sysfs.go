@@ -24,7 +24,7 @@ const sysfsInterval = time.Second
 // only names, states and addresses.
 type sysfsTree struct {
 	parent *os.Root
-	name   string // in parent
+	name   string // of the directory, in parent
 
 	mu      sync.Mutex
 	root    *os.Root          // nil if closed
@@ -57,8 +57,8 @@ func openSysfs(socket string) (*sysfsTree, error) {
 	return t, nil
 }
 
-// write replaces the files by those of the map. Readers see the old or the new content of a file. A content that begins
-// with / is the target of a symbolic link.
+// write replaces the files by those of the map. After close it does nothing. Readers see the old or the new content of
+// a file. A content that begins with / is the target of a symbolic link.
 func (t *sysfsTree) write(files map[string]string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +112,7 @@ func (t *sysfsTree) writeFile(name, text string) error {
 	return err
 }
 
-// close removes the directory.
+// close removes the directory. It does nothing if t is nil.
 func (t *sysfsTree) close() {
 	if t == nil {
 		return

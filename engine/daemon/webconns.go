@@ -19,7 +19,7 @@ import (
 // been in its state longest is closed.
 type connLimiter struct {
 	net.Listener
-	ownerOf func(net.Conn) any // comparable
+	ownerOf func(net.Conn) any // its results are comparable
 
 	mu    sync.Mutex
 	conns map[net.Conn]*limitedConn
@@ -56,7 +56,8 @@ func (d *Daemon) webOwner(c net.Conn) any {
 	return d.uidOwners.ownerOf(uid)
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. It closes a new connection whose descriptor is one of those kept for the operator,
+// and waits for the next one.
 func (v *connLimiter) Accept() (net.Conn, error) {
 	for {
 		c, err := v.Listener.Accept()
@@ -111,7 +112,7 @@ func (v *connLimiter) evict(owner any) {
 	go least.Close() // can block: closes descriptors that were sent but not received
 }
 
-// onState is http.Server.ConnState.
+// onState is http.Server.ConnState. It keeps the latest state of each connection, and forgets those that are closed.
 func (v *connLimiter) onState(c net.Conn, state http.ConnState) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
