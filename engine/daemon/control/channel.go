@@ -97,7 +97,7 @@ func (r *ChannelReader) Wait() error {
 	return err
 }
 
-// Close ends Wait.
+// Close closes the reader's end of the channel. A running Wait returns an error.
 func (r *ChannelReader) Close() error { return r.f.Close() }
 
 // PassRights allows or forbids programs to send descriptors through the socket s or, if s is a listener, through the

@@ -25,7 +25,7 @@ const (
 	CodeRejected   Code = "rejected"   // rejected by the peer's consumer
 	CodeLapsed     Code = "lapsed"     // the connection request was answered or is gone
 	CodeClosed     Code = "closed"     // the listener or the device is closed, or the daemon is stopping
-	CodeCanceled   Code = "canceled"   // by the client, or timed out
+	CodeCanceled   Code = "canceled"   // the client canceled the request, or it timed out
 	CodeFailed     Code = "failed"     // any other reason, see the text
 	CodeInternal   Code = "internal"   // error of the daemon
 )

@@ -93,5 +93,5 @@ func take(fd int) error {
 	return err
 }
 
-// Close ends Wait.
+// Close closes the eventfd. A running Wait returns an error.
 func (s *DoorbellEvent) Close() error { return s.f.Close() }

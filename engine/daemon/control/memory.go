@@ -18,7 +18,7 @@ type Memory struct {
 // WholePages returns n rounded up to whole pages, in bytes.
 func WholePages(n, page uint64) uint64 { return (n + page - 1) / page * page }
 
-// NewMemory creates n bytes of zeroed shared memory, which cannot be resized.
+// NewMemory creates n bytes of zeroed shared memory, rounded up to whole pages, which cannot be resized.
 func NewMemory(name string, n int) (*Memory, error) {
 	n = int(WholePages(uint64(n), uint64(os.Getpagesize())))
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

@@ -467,12 +467,12 @@ func Marshal(v any) []byte {
 	return b
 }
 
-// CaptureArgs filter and limit a capture of the session's device. A zero field does not.
+// CaptureArgs filter and limit a capture of the session's device. A field that is zero filters and limits nothing.
 type CaptureArgs struct {
 	Flows   []CaptureFlow `json:"flows,omitempty"`   // only these connections
 	Remote  netip.Prefix  `json:"remote,omitzero"`   // only these peers
 	Port    uint16        `json:"port,omitempty"`    // only this port, at either end
-	Frames  uint64        `json:"frames,omitempty"`  // ends the capture after as many; CaptureResult.Start is included
+	Frames  uint64        `json:"frames,omitempty"`  // the capture ends after so many, including CaptureResult.Start
 	SnapLen int           `json:"snaplen,omitempty"` // bytes kept of each frame
 	// Decrypted adds frames before IPsec encrypts them and after it decrypts them, on separate interfaces in the file
 	// (operator only).

@@ -180,7 +180,7 @@ func (c *Consumer) Release() {
 	atomic.StoreUint32(word(c.mem, headAt), c.own)
 }
 
-// Skip releases all entries.
+// Skip releases all entries, or none if it returns an error.
 func (c *Consumer) Skip() error {
 	n, err := c.Len()
 	c.own += uint32(n)
