@@ -264,7 +264,7 @@ func (dev *Device) SetAllow(allow []netip.Prefix) error {
 	return dev.xdp.SetAllow(allow)
 }
 
-// AwaitInterface waits until the interface of a lost device is back.
+// AwaitInterface waits until the interface of a lost or absent device is there and up. It fails if ctx is done first.
 func (dev *Device) AwaitInterface(ctx context.Context) error {
 	return dev.privileges.Await(ctx, dev.Core.Transport().Ifindex, dev.Name)
 }

@@ -62,7 +62,7 @@ func (p *portMapperState) close() {
 	}
 }
 
-// mapPort is core.Options.MapPort.
+// mapPort is core.Options.MapPort. It asks the peer's port mapper, see portmapper.Mapper.Query.
 func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort {
 	return v.portMapper.Query(ctx, local, remote,
 		func(local, remote netip.AddrPort) (c net.Conn, err error) {
