@@ -25,7 +25,7 @@ const (
 type peerConn struct {
 	e        *export
 	end      *verbs.Endpoint
-	qp       *core.QP // of end
+	qp       *core.QP // queue pair of end
 	exported verbs.MR // the export's memory
 	mr       verbs.MR // receive buffers
 	buf      []byte
