@@ -50,7 +50,7 @@ type page struct {
 func (p *page) WriteHeader(status int)            { p.status = status }
 func (p *page) Write(b []byte) (n int, err error) { return p.body.Write(b) }
 
-// Collector is a prometheus.Collector.
+// Collector is a prometheus.Collector that makes metrics from snapshots of a daemon.
 type Collector struct{ snapshot func() control.Snapshot }
 
 // Describe implements prometheus.Collector. It sends the descriptions of all metrics, also of those without a value in
@@ -61,7 +61,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It takes one snapshot and sends its metrics.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.snapshot()
 	o := output{ch}
