@@ -20,9 +20,9 @@ import (
 type Device struct {
 	Name     string            // its libibverbs name
 	Netdev   string            // its network interface, which is its name in snapshots
-	Index    int               // of the network interface
+	Index    int               // index of the network interface
 	Protocol string            // "iw" or "roce"
-	Files    map[string]string // their content, by path below /sys/class/infiniband/Name
+	Files    map[string]string // content of its files, by path below /sys/class/infiniband/Name
 }
 
 // maxDatagram is the maximum length of a datagram in bytes: that of the smallest receive buffer of libmnl.
