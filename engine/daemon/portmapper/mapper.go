@@ -41,7 +41,7 @@ type Mapper struct {
 	silent map[netip.Addr]time.Time // peers that did not answer, with the time until which they are not asked
 }
 
-// Counters returns a copy.
+// Counters returns a copy of the counters.
 func (m *Mapper) Counters() Counters {
 	m.mu.Lock()
 	defer m.mu.Unlock()
