@@ -28,7 +28,8 @@ type resting struct {
 	since  time.Time
 }
 
-// Take returns a number that no queue pair uses or has used within RestTime.
+// Take returns a random number that no queue pair uses or has used within RestTime. If more than MaxResting numbers
+// rest, those that were returned first may be taken before RestTime is over.
 func (n *Numbers) Take() uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
