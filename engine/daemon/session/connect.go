@@ -245,7 +245,8 @@ func (s *Session) closeListener(l *listener) error {
 	return err
 }
 
-// acceptRequest waits for a connection request of the listener, charges it to the user, and returns its handle.
+// acceptRequest waits for a connection request of the listener, charges it to the user, and returns its handle. It
+// rejects the request if control.MaxBacklog others already wait for the program's answer.
 func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, error) {
 	l, err := find[*listener](s, a.Handle)
 	if err != nil {
@@ -271,7 +272,8 @@ func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, er
 	return control.RequestResult{Handle: h, ConnRequest: *c}, nil
 }
 
-// takeRequest removes a connection request from the table, because it can be answered only once.
+// takeRequest removes a connection request from the table, because it can be answered only once. It fails if the
+// request is not there any more.
 func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

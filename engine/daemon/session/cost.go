@@ -39,7 +39,7 @@ func mrCost(length uint64) budget.Amounts {
 
 func cqCost(g control.Geometry) budget.Amounts {
 	cost := ringCost(g)
-	cost[budget.CQs], cost[budget.Descriptors] = 1, 1 // of the channel
+	cost[budget.CQs], cost[budget.Descriptors] = 1, 1 // the descriptor is that of the channel
 	cost[budget.DaemonMemory] += budget.ObjectMemory
 	return cost
 }

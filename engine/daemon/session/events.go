@@ -158,7 +158,8 @@ func (v *Events) after(a *budget.Account, number uint64) control.EventsResult {
 	return r
 }
 
-// events answers OpEvents: one request of a program at a time.
+// events answers OpEvents. Without a number it returns that of the latest event at once. With a number it waits until
+// there are later events; only one such request of a program is answered at a time.
 func (s *Session) events(ctx context.Context, a *control.EventsArgs) (any, error) {
 	v := s.eventList
 	if a.After == nil {
@@ -185,7 +186,8 @@ func (s *Session) events(ctx context.Context, a *control.EventsArgs) (any, error
 	}
 }
 
-// record records the creation or the end of o, an object of the session, or of the session itself if o is nil.
+// record records the creation or the end of o, an object of the session, or of the session itself if o is nil. It
+// records nothing for an object without a kind, and nothing before the hello of the program.
 func (s *Session) record(change string, o entry) {
 	kind, object := "session", ""
 	if o != nil {
@@ -203,7 +205,7 @@ func (s *Session) record(change string, o entry) {
 	s.eventList.Record(s.account, r)
 }
 
-// Logger implements core.Logger: lines about the connection name the program and the queue pair.
+// Logger implements core.Logger: lines about the connection name the device, the program and the queue pair.
 func (q *qp) Logger() *slog.Logger {
 	return q.s.log.With("device", q.device, "program", q.s.program, "qp", q.handle)
 }

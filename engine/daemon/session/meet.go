@@ -40,8 +40,9 @@ type rendezvousPort struct {
 	users    int
 }
 
-// NewRendezvousService returns a RendezvousService without connections. allows reports whether the configuration allows
-// a peer. A private daemon listens on any free port, so its queue pairs can connect to each other only.
+// NewRendezvousService returns a RendezvousService without connections. allows returns an error unless the
+// configuration allows a peer. A private daemon listens on any free port, so its queue pairs can connect to each other
+// only.
 func NewRendezvousService(allows func(peer netip.Addr) error, private bool) *RendezvousService {
 	m := &RendezvousService{table: rendezvous.NewTable(),
 		ports: map[rendezvousAddr]*rendezvousPort{}, allows: allows, port: rendezvous.Port}
@@ -79,7 +80,8 @@ func (m *RendezvousService) portOf(key rendezvousAddr) *rendezvousPort {
 	return p
 }
 
-// open listens on an address of dev until close is called. Several callers share one listener.
+// open listens on an address of dev. Several callers share one listener, which is closed when each of them has called
+// close.
 func (m *RendezvousService) open(dev *device.Device, at netip.Addr) (close func(), err error) {
 	key := rendezvousAddr{dev, at}
 	p := m.portOf(key)
@@ -131,7 +133,8 @@ func (m *RendezvousService) accept(key rendezvousAddr, p *rendezvousPort, l verb
 	}
 }
 
-// meet connects the queue pair of d to its peer, however long that takes: the peer may reach RTR much later.
+// meet connects the queue pair of d to its peer, however long that takes: the peer may reach RTR much later. It gives
+// up if ctx is done, or if the queue pair can no longer be connected.
 func (d *roceConn) meet(ctx context.Context, closePort func()) {
 	q, s := d.q, d.q.s
 	defer close(d.met)

@@ -293,7 +293,8 @@ func (s *Session) refill(p poster) {
 //
 // A program that posts a receive and then a Send that makes the peer answer relies on the receive being posted first.
 // Therefore a Send is moved only if all receives before it have been moved, or the engine's receive queue is full.
-// Receives of a shared receive queue have a ring of their own, and no order with Sends.
+// Receives of a shared receive queue have a ring of their own, and no order with Sends. No Send is moved before
+// connected is set. After ibv_modify_qp, roceConn.gate may keep Sends, or Sends and receives, in their rings.
 func (q *qp) postAll() (worked, stalled bool, err error) {
 	sends, err := q.sq.Len()
 	if err != nil {

@@ -71,7 +71,7 @@ type attempt struct {
 
 func newAttempt(cancel func()) *attempt { return &attempt{cancel, make(chan struct{})} }
 
-// endAttempt ends the attempt of q.
+// endAttempt ends the attempt of q. If connected is true, Sends go into the engine from now on.
 func (s *Session) endAttempt(q *qp, connected bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +305,7 @@ func errorCause(err error) string {
 // lostConnection is MPA's error code for a lost TCP connection (RFC 5044, 8).
 const lostConnection = 1
 
-// sendEvent sends an event to the program.
+// sendEvent sends an event to the program. If that fails, the session ends.
 func (s *Session) sendEvent(e *control.Event) {
 	if err := s.conn.Send(control.KindEvent, control.Marshal(e)); err != nil {
 		s.Fail(err)

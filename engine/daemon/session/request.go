@@ -13,7 +13,7 @@ type (
 	handler         func(s *Session, r *control.Request, files []int) (any, error)
 )
 
-// withFiles is a result with descriptors. reply sends and closes them.
+// withFiles is a result with descriptors. reply sends them unless the request failed, and closes them in any case.
 type withFiles struct {
 	result any
 	files  []int
@@ -115,7 +115,7 @@ func find[T entry](s *Session, h control.Handle) (T, error) {
 	return findLocked[T](s, h)
 }
 
-// removeIdle removes an object from the table unless it is busy.
+// removeIdle removes an object from the table and returns it, or fails if it is busy or not there.
 func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

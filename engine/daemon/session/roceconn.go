@@ -70,7 +70,7 @@ func (d *roceConn) patience() time.Duration {
 	return max(d.wait, rendezvous.MeetGrace)
 }
 
-// stopTimers is called with mu held.
+// stopTimers stops both timers. It is called with mu held.
 func (d *roceConn) stopTimers() {
 	stopTimer(&d.timer)
 	stopTimer(&d.rnrTimer)
@@ -165,7 +165,8 @@ func (d *roceConn) onEnd(err error) bool {
 	return true
 }
 
-// failUnanswered is called when the peer has not answered in time.
+// failUnanswered ends the queue pair, because the peer has not answered in time. It does nothing if the queue pair has
+// ended, or is connected by now.
 func (d *roceConn) failUnanswered() {
 	q := d.q
 	defer guard.Recover(q.s.onDefect("ending a queue pair whose peer does not answer"))

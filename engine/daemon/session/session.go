@@ -227,7 +227,7 @@ func (s *Session) closeFiles(files []int) {
 	late.Stop()
 }
 
-// execute calls handle with a frame, unless the session is closing.
+// execute calls handle with a frame. It fails if the session is closing, or if the frame is not a request.
 func (s *Session) execute(handle func(body []byte, files []int) error, k control.Kind, body []byte,
 	files []int) error {
 	s.executing.Lock()
@@ -242,7 +242,7 @@ func (s *Session) execute(handle func(body []byte, files []int) error, k control
 	return handle(body, files)
 }
 
-// dispatch executes a request, and answers it unless it is pending.
+// dispatch executes a request and answers it. A request that may block is only started, and answered by its goroutine.
 func (s *Session) dispatch(body []byte, files []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil {
@@ -308,7 +308,8 @@ func (s *Session) reply(id uint64, result any, err error) error {
 	return s.conn.Send(control.KindReply, control.Marshal(&r), files...)
 }
 
-// startBlocking runs a request that may block on its own goroutine.
+// startBlocking runs a request that may block on its own goroutine. If it may not run because of a limit, startBlocking
+// answers it with the error.
 func (s *Session) startBlocking(r *control.Request, f blockingHandler) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
@@ -431,7 +432,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 	}, []int{s.bellPage.TakeFd(), fd}}, err)
 }
 
-// setUp creates the doorbell and starts the goroutines of the session.
+// setUp checks the arguments of the hello, creates the doorbell and starts the goroutines of the session.
 func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	defer s.enterTurn(false)()
 	if a.Version != control.Version {
@@ -507,10 +508,10 @@ func (s *Session) reserve(n budget.Amounts) error {
 // mappingCost is the cost of one mapping of shared memory.
 var mappingCost = budget.Amounts{budget.Mappings: 1}
 
-// ReserveMapping implements control.Payer.
+// ReserveMapping implements control.Payer. It charges one mapping to the session's user, and fails at the limit.
 func (s *Session) ReserveMapping() error { return s.reserve(mappingCost) }
 
-// ReleaseMapping implements control.Payer.
+// ReleaseMapping implements control.Payer. It undoes one ReserveMapping.
 func (s *Session) ReleaseMapping() { s.account.Release(mappingCost) }
 
 // onlyOperator returns an error unless the session is the operator's.
@@ -535,8 +536,8 @@ func (s *Session) cancelRequest(a *control.CancelArgs) error {
 	return nil
 }
 
-// Shutdown sends the program EventStopping, disconnects the queue pairs of the session, gracefully until ctx is done,
-// and ends the session. The program can neither listen nor connect meanwhile.
+// Shutdown sends the program EventStopping, unless its hello has not come yet. It disconnects the queue pairs of the
+// session, gracefully until ctx is done, and ends the session. The program can neither listen nor connect meanwhile.
 func (s *Session) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.stopping = true

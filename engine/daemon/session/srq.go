@@ -18,7 +18,7 @@ type srq struct {
 	pd           *pd
 	depth        int
 	users        int       // queue pairs; guarded by Session.mu
-	limitReached wake.Flag // fewer receives are posted than the armed limit
+	limitReached wake.Flag // set when fewer receives are posted than the armed limit
 	destroyed    chan struct{}
 
 	posterState
@@ -35,7 +35,7 @@ func (q *srq) busy() error {
 	return busyIf(q.users > 0, "ibv_destroy_srq: queue pairs use the shared receive queue")
 }
 
-// postAll implements poster.
+// postAll implements poster. It moves receives, because a shared receive queue has nothing else.
 func (q *srq) postAll() (worked, stalled bool, err error) {
 	worked, _, stalled, err = q.postRecvs()
 	return worked, stalled, err

@@ -91,7 +91,8 @@ func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 	return &encoded{body, done}, nil
 }
 
-// waitTurn waits until no other request holds the slot of turn. The caller must call done.
+// waitTurn waits until no other request holds the slot of turn, and takes the slot, which done frees. It fails if ctx
+// is done first.
 func waitTurn(ctx context.Context, turn chan struct{}) (done func(), err error) {
 	select {
 	case turn <- struct{}{}:
