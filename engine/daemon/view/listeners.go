@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Listeners returns the listeners of programs and exports.
+// Listeners returns the listeners of programs, and of those exports that have no error.
 func Listeners(s *control.Snapshot) []control.ListenerState {
 	list := slices.Clip(s.Listeners) // s keeps its own
 	for i := range s.Exports {
@@ -23,7 +23,7 @@ func Listeners(s *control.Snapshot) []control.ListenerState {
 	return list
 }
 
-// PortOf returns the port of a device.
+// PortOf returns the port of a device. Its index is 0 if the snapshot does not have the device.
 func PortOf(s *control.Snapshot, device string) control.Port {
 	p := control.Port{DeviceRef: control.DeviceRef{Device: device}, Port: 1}
 	for i := range s.Devices {

@@ -65,7 +65,8 @@ type DropRates struct {
 	Rate   float64 `json:"frames_per_second" doc:"now"`
 }
 
-// MakeTop computes the rates between two snapshots.
+// MakeTop computes the rates between two snapshots. The rate of a counter is 0 if no time has passed, or if the counter
+// has decreased.
 func MakeTop(a, b *control.Snapshot) Top {
 	seconds := b.Time.Sub(a.Time).Seconds()
 	v := Top{Schema: 1, Command: "top", Seconds: seconds, Devices: []DeviceRates{},
