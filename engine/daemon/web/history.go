@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// interval is the time between two samples, points the number of samples kept: ten minutes in all.
+// interval is the time between two samples, points the maximum number of samples kept: those of ten minutes.
 const (
 	interval = 2 * time.Second
 	points   = 300
@@ -71,7 +71,7 @@ func (h *history) stop() {
 	<-h.ended
 }
 
-// sample stores s as the latest sample.
+// sample stores s as the latest sample. The first one adds no points to the plots.
 func (h *history) sample(s control.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

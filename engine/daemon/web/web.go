@@ -13,7 +13,7 @@ import (
 
 // Config is the configuration of the server.
 type Config struct {
-	Snapshot   func() control.Snapshot // of the daemon; it may be called from any goroutine
+	Snapshot   func() control.Snapshot // takes a snapshot of the daemon; may be called from any goroutine
 	Hosts      []string                // host names that clients may use, besides addresses and localhost
 	StatusPage bool
 }
@@ -59,7 +59,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for " +
 	"'script'; trusted-types 'none'"
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. It refuses methods other than GET and HEAD, and host names that known does not
+// accept.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
