@@ -472,7 +472,7 @@ type CaptureArgs struct {
 	Flows   []CaptureFlow `json:"flows,omitempty"`   // only these connections
 	Remote  netip.Prefix  `json:"remote,omitzero"`   // only these peers
 	Port    uint16        `json:"port,omitempty"`    // only this port, at either end
-	Frames  uint64        `json:"frames,omitempty"`  // the capture ends after so many, including CaptureResult.Start
+	Frames  uint64        `json:"frames,omitempty"`  // length in frames, with those of CaptureResult.Start
 	SnapLen int           `json:"snaplen,omitempty"` // bytes kept of each frame
 	// Decrypted adds frames before IPsec encrypts them and after it decrypts them, on separate interfaces in the file
 	// (operator only).
