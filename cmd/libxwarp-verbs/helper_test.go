@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -234,10 +235,28 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 		t.Fatalf("%v (scripts/setup.sh test installs the programs)", err)
 	}
 	t.Cleanup(func() {
+		left := children(p.Process.Pid)
 		p.Process.Kill()
 		<-p.done
+		for _, pid := range left { // such as the server of fio, which is in a session of its own
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
 	})
 	return p
+}
+
+// children returns the processes that a process has forked, and those that these have forked.
+func children(pid int) (pids []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range lists {
+		text, _ := os.ReadFile(path)
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				pids = append(append(pids, child), children(child)...)
+			}
+		}
+	}
+	return pids
 }
 
 // end waits for the exit of a program and returns its output.

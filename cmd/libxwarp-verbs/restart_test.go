@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,13 +15,19 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// listensVia waits until a program of e listens on an address that other hosts can reach, in a daemon that is another
-// process.
-func (e *end) listensVia(t *testing.T, p *program) {
+// listensVia waits until a program of e listens on a port of the address that other hosts can reach, in a daemon that
+// is another process.
+func (e *end) listensVia(t *testing.T, p *program, port int) {
 	t.Helper()
+	at := fmt.Sprintf("src-addr %s:%d ", e.addr, port)
 	e.until(t, p, "listens", func() bool {
-		out := e.start(t, "rdma resource show cm_id", e).end(t)
-		return strings.Contains(out, "state LISTEN") && strings.Contains(out, "src-addr "+e.addr)
+		for line := range strings.Lines(e.start(t, "rdma resource show cm_id", e).end(t)) {
+			line = strings.TrimSpace(line) + " "
+			if strings.Contains(line, "state LISTEN") && strings.Contains(line, at) {
+				return true
+			}
+		}
+		return false
 	})
 }
 
@@ -36,6 +43,7 @@ func (e *end) restart(t *testing.T, d *exec.Cmd, s syscall.Signal) *exec.Cmd {
 // clients afterwards, without being restarted.
 func TestServersOutliveTheDaemon(t *testing.T) {
 	a, b := pair(t)
+	ports := map[string]int{"rping": 7174, "ib_write_bw": 18515, "fio": 7501}
 	const fio = "fio --name=x --ioengine=rdma --port=7501 --size=1m --bs=64k "
 	for name, x := range map[string]exchange{
 		"rping":       {"rping -s -P -v", "rping -c -V -C 3 -a @", "", ""},
@@ -48,20 +56,53 @@ func TestServersOutliveTheDaemon(t *testing.T) {
 			d := b.process(t)
 			s := b.start(t, x.server, a)
 			for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-				b.listensVia(t, s)
+				b.listensVia(t, s, ports[name])
 				if name == "rping" { // other servers end with their client
 					x.check(t, a.start(t, x.client, b), x.wantClient)
 					b.idle(t, s) // an identifier that is left would get DEVICE_REMOVAL
 				}
 				d = b.restart(t, d, signal)
 			}
-			b.listensVia(t, s)
+			b.listensVia(t, s, ports[name])
 			x.check(t, a.start(t, x.client, b), x.wantClient)
 			if name != "rping" {
 				x.check(t, s, x.wantServer)
 			}
 		})
 	}
+}
+
+// TestListensAfterLostSession: the daemon is restarted, or gives a slow program up, while that begins to listen on all
+// addresses: its first connection to the daemon ends before the reply to hello. It must listen on all of them later.
+func TestListensAfterLostSession(t *testing.T) {
+	a, b := pair(t)
+	b.process(t)
+	first := filepath.Join(t.TempDir(), "socket")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: first, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	daemon := b.socket
+	for _, path := range []string{first, filepath.Dir(first), filepath.Dir(filepath.Dir(first))} {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { // the first connection ends, and later ones reach the daemon
+		c, err := ln.Accept()
+		if err == nil {
+			os.Remove(first)
+			os.Symlink(daemon, first)
+			c.Close()
+		}
+		ln.Close()
+	}()
+	b.socket = first
+	s := b.start(t, "rping -s -P -v", a)
+	b.socket = daemon
+	b.listensVia(t, s, 7174)
+	a.start(t, "rping -c -v -C 2 -a @", b).wait(t)
 }
 
 // idle waits until a server has destroyed the objects of its connections.
@@ -79,7 +120,7 @@ func TestRemovalReachesServer(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		d := b.process(t)
 		s := b.start(t, "rping -s -P -v", a)
-		b.listensVia(t, s)
+		b.listensVia(t, s, 7174)
 		c := a.start(t, "rping -c -v -a @", b)
 		a.until(t, c, "pings", func() bool { return strings.Contains(c.out.String(), "ping data") })
 		d.Process.Signal(signal)
@@ -101,19 +142,19 @@ func TestListenerReturnsWithItsDevice(t *testing.T) {
 	s := a.start(t, "rping -s -P -v", a)
 	other := *a
 	other.addr = "198.51.100.1"
-	other.listensVia(t, s)
-	a.listensVia(t, s)
+	other.listensVia(t, s, 7174)
+	a.listensVia(t, s, 7174)
 	d.Process.Kill()
 	d.Wait()
 	if err := a.do(exec.Command("ip", "link", "del", "own0").Run); err != nil {
 		t.Fatal(err)
 	}
 	a.process(t)
-	a.listensVia(t, s)
+	a.listensVia(t, s, 7174)
 	if err := a.host.AddVeth("own0", "own1", netip.MustParseAddr(other.addr)); err != nil {
 		t.Fatal(err)
 	}
-	other.listensVia(t, s)
+	other.listensVia(t, s, 7174)
 	a.start(t, "rping -c -v -C 2 -a @", &other).wait(t)
 }
 
@@ -123,7 +164,7 @@ func TestServerEndsWithOtherVersion(t *testing.T) {
 	a, b := pair(t)
 	d := b.process(t)
 	s := b.start(t, "rping -s -P -v", a)
-	b.listensVia(t, s)
+	b.listensVia(t, s, 7174)
 	d.Process.Kill()
 	d.Wait()
 	os.Remove(b.socket)
@@ -163,7 +204,7 @@ func TestRestart(t *testing.T) {
 			}
 			d := b.process(t)
 			s := b.start(t, path+" s "+b.addr, a)
-			b.listensVia(t, s)
+			b.listensVia(t, s, 7200)
 			c := a.start(t, path+" c @", b)
 			said := func(word string) {
 				b.until(t, s, word, func() bool { return strings.Contains(s.out.String(), word) })
@@ -171,7 +212,7 @@ func TestRestart(t *testing.T) {
 			said("connected")
 			d = b.restart(t, d, signal)
 			said("lost")
-			b.listensVia(t, s)
+			b.listensVia(t, s, 7200)
 			c.Process.Kill() // its peer is silent
 			<-c.done
 			c = a.start(t, path+" c @", b)

@@ -199,7 +199,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	REPLY(c);
 
 	if (!l)
-		return verbs ? ENOMEM : ENODEV;
+		return verbs ? ENOMEM : errno ? errno : ENODEV;
 	l->id = id;
 	l->verbs = verbs;
 	l->s = xw_session(verbs);
@@ -263,6 +263,9 @@ static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog, 
 			} else if (e != ENODEV && (!again || e != EADDRNOTAVAIL)) {
 				error = e;
 				in_use |= e == EADDRINUSE;
+				if (e == EIO || e == ECONNABORTED) /* the connection to the daemon broke: tried again later */
+					LOCKED(&xw_cm_lock)
+						id->lost = true;
 			}
 		}
 	freeifaddrs(all);
@@ -355,6 +358,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	GUARD(&xw_cm_lock);
 	if (error) {
 		id->state = CM_BOUND;
+		id->lost = false;
 		return xw_fail(error);
 	}
 	id->backlog = backlog;

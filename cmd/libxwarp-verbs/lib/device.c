@@ -166,11 +166,13 @@ bool xw_loopback(const struct sockaddr *a)
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 {
 	char interface[IF_NAMESIZE] = "";
-	struct ibv_device **list = ibv_get_device_list(NULL), *found = NULL;
+	struct ibv_device **list, *found = NULL;
 	struct ifaddrs *all = NULL;
 
-	if (!list)
+	errno = 0;
+	if (!(list = ibv_get_device_list(NULL)))
 		return NULL;
+	bool broken = !list[0] && errno == EIO; /* the connection to the daemon ended at once */
 	getifaddrs(&all);
 	for (struct ifaddrs *a = all; a; a = a->ifa_next)
 		if (a->ifa_addr && xw_same_address(a->ifa_addr, addr))
@@ -186,7 +188,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 		found = list[0];
 	free(list);
 	if (!found)
-		errno = ENODEV;
+		errno = broken ? EIO : ENODEV;
 	return found;
 }
 

@@ -37,8 +37,9 @@ const (
 	lingerPause = 2 * time.Millisecond
 	// maxClosers is the number of queue pairs of an ended session that are closed at a time.
 	maxClosers = 32
-	// helloTimeout is how long a program may be connected without a hello.
-	helloTimeout = 5 * time.Second
+	// helloTimeout is how long a program may be connected without a hello. On a busy host a program may wait for a
+	// processor for seconds.
+	helloTimeout = 30 * time.Second
 	// deadSessionWait is how long a new program waits for the release of sessions of its user with dead programs. A
 	// session that is never released does not lock out programs.
 	deadSessionWait = 3 * time.Second
