@@ -124,16 +124,17 @@ func (s *Session) deregMR(m *mr) (any, error) { return nil, s.closeMR(m) }
 // closeMR deregisters and unmaps a region. If it cannot deregister the region, the region stays. While connections are
 // closing, TCP may still send bytes of the region: closeMR waits for them, at most lingerWait.
 func (s *Session) closeMR(m *mr) error {
-	err := verbs.IgnoreClosed(m.mr.Close())
-	for late := time.Now().Add(lingerWait); errors.Is(err, verbs.ErrBusy) &&
-		slices.ContainsFunc(objectsOf[*qp](s), (*qp).isClosing) && time.Now().Before(late); {
-		time.Sleep(lingerPause)
-		err = verbs.IgnoreClosed(m.mr.Close())
+	late := time.Now().Add(lingerWait)
+	for waits := true; waits; {
+		waits = slices.ContainsFunc(objectsOf[*qp](s), (*qp).isClosing) // before Close: it may end meanwhile
+		err := verbs.IgnoreClosed(m.mr.Close())
+		if waits = waits && errors.Is(err, verbs.ErrBusy) && time.Now().Before(late); waits {
+			time.Sleep(lingerPause)
+		} else if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	err = m.mapping.Close()
+	err := m.mapping.Close()
 	s.mu.Lock()
 	s.removeObject(m)
 	m.pd.mrs--
