@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -430,8 +431,9 @@ func TestCaptureRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	for range 4 {
-		if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err != nil {
+	var running [4]any // the garbage collector would end captures that nobody holds
+	for i := range running {
+		if running[i], err = dev.Capture(t.Context(), control.CaptureArgs{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -439,6 +441,7 @@ func TestCaptureRights(t *testing.T) {
 		!strings.Contains(err.Error(), "4 captures are already running") {
 		t.Errorf("a fifth capture: %v", err)
 	}
+	runtime.KeepAlive(running)
 }
 
 func TestCaptureOnKernel(t *testing.T) {
