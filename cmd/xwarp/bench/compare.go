@@ -142,7 +142,6 @@ type ComparedRow struct {
 	Best   float64   `json:"best" doc:"ratio of the best figures of both binaries"`
 	Slower bool      `json:"fallen" doc:"median and best are below the tolerance, in two sets of rounds"`
 	Error  string    `json:"error,omitempty" doc:"why the measurement failed"`
-	err    error     // the new binary failed
 }
 
 // Tolerance is the fraction by which the median ratio and the best ratio may be below 1.
@@ -165,9 +164,11 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 		if len(o.Only) > 0 && !slices.Contains(o.Only, w.Name) {
 			continue
 		}
-		row := o.measureRounds(ctx, w)
+		row, err := o.measureRounds(ctx, w)
+		errs = append(errs, err)
 		if row.Slower { // a second set of rounds must agree
-			again := o.measureRounds(ctx, w)
+			again, err := o.measureRounds(ctx, w)
+			errs = append(errs, err)
 			row.Old, row.New = append(row.Old, again.Old...), append(row.New, again.New...)
 			row.judge(w)
 			row.Slower = row.Slower && again.Slower
@@ -175,7 +176,6 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 		if ctx.Err() != nil {
 			return rows, context.Cause(ctx)
 		}
-		errs = append(errs, row.err)
 		if row.Slower {
 			errs = append(errs, fmt.Errorf("%w: %s: %.3f (best against best %.3f)", ErrSlower,
 				w.Name, row.Median, row.Best))
@@ -185,9 +185,11 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 	return rows, errors.Join(errs...)
 }
 
-// measureRounds measures one workload in o.Rounds rounds. The two binaries alternate in going first.
-func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) ComparedRow {
-	row := ComparedRow{Name: w.Name, Unit: "messages/s"}
+// measureRounds measures one workload in o.Rounds rounds. The two binaries alternate in going first. If one fails, its
+// error is in the row, and that of the new binary is also returned.
+func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) (row ComparedRow,
+	err error) {
+	row = ComparedRow{Name: w.Name, Unit: "messages/s"}
 	if w.Latency {
 		row.Unit = "us"
 	}
@@ -203,17 +205,17 @@ func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) Compare
 		for _, binary := range order {
 			x, err := runBenchLocal(ctx, binary, w, o.Duration)
 			if err != nil {
-				if row.Error = err.Error(); binary == o.New {
-					row.err = fmt.Errorf("%s: not measured: %w", w.Name, err)
+				if row.Error = err.Error(); binary == o.Old {
+					return row, nil
 				}
-				return row
+				return row, fmt.Errorf("%s: not measured: %w", w.Name, err)
 			}
 			figures[binary] = x
 		}
 		row.Old, row.New = append(row.Old, figures[o.Old]), append(row.New, figures[o.New])
 	}
 	row.judge(w)
-	return row
+	return row, nil
 }
 
 // judge computes the ratios from the figures, and whether the workload has fallen.

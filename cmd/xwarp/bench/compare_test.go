@@ -97,6 +97,19 @@ func TestSlowFigureIsMeasuredTwice(t *testing.T) {
 	}
 }
 
+// TestSecondSetCrashes: a binary that is slow in the first set of rounds and crashes in the second one is a failure.
+func TestSecondSetCrashes(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	script := fmt.Sprintf("echo >> %s\n[ $(wc -l < %[1]s) -le 3 ] || exit 1\n%s\n", count,
+		benchLocalAnswer(500, 5))
+	_, err := compareBinaries(t.Context(), CompareOptions{
+		Old: writeProgram(t, "old", benchLocalAnswer(1000, 5)),
+		New: writeProgram(t, "new", script), Rounds: 3, Only: []string{"write-64"}})
+	if err == nil || !strings.Contains(err.Error(), "write-64: not measured") {
+		t.Error(err)
+	}
+}
+
 func TestCompareRejectsUnknownWorkload(t *testing.T) {
 	if _, err := compareBinaries(t.Context(),
 		CompareOptions{Only: []string{"write-1"}}); err == nil {
