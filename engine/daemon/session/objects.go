@@ -124,13 +124,13 @@ func (s *Session) deregMR(m *mr) (any, error) { return nil, s.closeMR(m) }
 // closeMR deregisters and unmaps a region. If it cannot deregister the region, the region stays. While connections are
 // closing, TCP may still send bytes of the region: closeMR waits for them, at most lingerWait.
 func (s *Session) closeMR(m *mr) error {
-	late := time.Now().Add(lingerWait)
-	for waits := true; waits; {
-		waits = slices.ContainsFunc(objectsOf[*qp](s), (*qp).isClosing) // before Close: it may end meanwhile
+	for late := time.Now().Add(lingerWait); ; time.Sleep(lingerPause) {
+		closing := slices.ContainsFunc(objectsOf[*qp](s), (*qp).isClosing) // before Close: it may end meanwhile
 		err := verbs.IgnoreClosed(m.mr.Close())
-		if waits = waits && errors.Is(err, verbs.ErrBusy) && time.Now().Before(late); waits {
-			time.Sleep(lingerPause)
-		} else if err != nil {
+		if err == nil {
+			break
+		}
+		if !closing || !errors.Is(err, verbs.ErrBusy) || time.Now().After(late) {
 			return err
 		}
 	}
