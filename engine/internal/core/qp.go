@@ -28,7 +28,7 @@ type QP struct {
 
 	// Set before there is a connection.
 	ird, ord   int    // of the next connection, see SetReadDepth
-	owner      any    // see SetUser
+	user       any    // see SetUser
 	onEmpty    func() // see OnEmpty; nil: none
 	waits      bool   // messages wait for receives: see WaitForReceives and EmulateRC
 	peerAgrees string

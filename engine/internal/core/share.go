@@ -23,14 +23,14 @@ func ConnClass[T any](s *Share) *fair.Class[T] {
 // SetUser sets the user of q. Each worker divides its turns among users first, and then among the queue pairs of a
 // user. Users are compared with ==; nil is the common user of all other queue pairs. SetUser must be called before q
 // has a connection.
-func (q *QP) SetUser(owner any) { q.owner = owner }
+func (q *QP) SetUser(user any) { q.user = user }
 
 // enterShare adds q to the share of its user on the worker of s; leaveShare removes it. Both run on that worker.
 func (s *Shard) enterShare(q *QP) {
-	share := s.shares[q.owner]
+	share := s.shares[q.user]
 	if share == nil {
 		share = &Share{}
-		s.shares[q.owner] = share
+		s.shares[q.user] = share
 	}
 	share.qps++
 	q.share = share
@@ -42,7 +42,7 @@ func (s *Shard) leaveShare(q *QP) {
 	}
 	q.share.qps--
 	if q.share.qps == 0 {
-		delete(s.shares, q.owner)
+		delete(s.shares, q.user)
 	}
 	q.share = nil
 }
