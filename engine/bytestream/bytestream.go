@@ -12,6 +12,7 @@ import (
 
 	"xwarp/engine/bytestream/stream"
 	"xwarp/engine/stack"
+	"xwarp/engine/wake"
 	"xwarp/tcp"
 	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
@@ -67,16 +68,17 @@ type Stream struct {
 	window   int  // capacity of rx in bytes
 	unread   int  // bytes read by the consumer since Read last called wake, which announces their room to the peer
 	err      error
-	changed  chan struct{}
+	changed  wake.Flag
 	wake     func()
 }
 
-// New returns a Stream for Stack.Connect or ListenConfig.Accept. wake must make the stack's thread call Schedule soon.
-func New(cfg Config, wake func(*Stream)) *Stream {
+// New returns a Stream for Stack.Connect or ListenConfig.Accept. wakeStack must make the stack's thread call
+// Schedule soon.
+func New(cfg Config, wakeStack func(*Stream)) *Stream {
 	cfg.SendBuffer = cmp.Or(cfg.SendBuffer, DefaultBuffer)
 	cfg.RecvBuffer = cmp.Or(cfg.RecvBuffer, DefaultBuffer)
-	s := &Stream{cfg: cfg, changed: make(chan struct{}, 1)}
-	s.wake = func() { wake(s) }
+	s := &Stream{cfg: cfg, changed: wake.New()}
+	s.wake = func() { wakeStack(s) }
 	return s
 }
 
@@ -100,10 +102,7 @@ func (s *Stream) Endpoint() *stack.Endpoint { return s.ep }
 // set adds conditions and wakes waiting goroutines.
 func (s *Stream) set(r Ready) {
 	s.ready |= r
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.changed.Set()
 }
 
 // Start implements stack.Upper.

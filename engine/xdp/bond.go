@@ -17,6 +17,7 @@ import (
 	"xwarp/engine/host/netspace"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/verbs"
+	"xwarp/engine/wake"
 	"xwarp/ring"
 )
 
@@ -31,7 +32,7 @@ type bondPart struct {
 	follower *bond.Follower
 	twins    *Privileges     // has the programs: Config.Privileges, or others
 	space    *netspace.Space // to open members in, which may take seconds
-	changed  chan struct{}   // the state has changed: for memberLoop
+	changed  wake.Flag       // the state has changed: for memberLoop
 	state    atomic.Pointer[bond.State]
 
 	mu      sync.Mutex // guards what follows, and changes of the members of groups
@@ -72,7 +73,7 @@ func (t *trunk) openBond(nic netlink.Link) error {
 		return fmt.Errorf("%w: bond %s has no members (add one: ip link set NAME down; ip link set NAME master %s)",
 			unix.ENODEV, t.name, t.name)
 	}
-	t.bond = &bondPart{failed: map[int]memberError{}, changed: make(chan struct{}, 1)}
+	t.bond = &bondPart{failed: map[int]memberError{}, changed: wake.New()}
 	t.bond.state.Store(s)
 	if t.bond.twins = t.cfg.Privileges; t.bond.twins == nil {
 		t.bond.twins = NewPrivileges(0)
@@ -222,10 +223,7 @@ func (t *trunk) onBond(s *bond.State) {
 			t.warnOfMTU(m, s)
 		}
 	}
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
+	b.changed.Set()
 }
 
 // memberRetry and memberRetryMax are the first and the longest time between two tries to attach the program to a member

@@ -11,6 +11,7 @@ import (
 	"xwarp/engine/internal/core"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
+	"xwarp/engine/wake"
 	"xwarp/tcp"
 )
 
@@ -72,7 +73,7 @@ type StreamListener struct {
 	mu      sync.Mutex
 	waiting []*Stream
 	closed  bool
-	changed chan struct{}
+	changed wake.Flag
 }
 
 // ListenStream listens for connections at addr. It fails with the errors of Listen.
@@ -84,7 +85,7 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
-	l := &StreamListener{backlog: backlog, changed: make(chan struct{}, 1)}
+	l := &StreamListener{backlog: backlog, changed: wake.New()}
 	lc := &stack.ListenConfig{Conn: d.x.streamConfig(&cfg), TOS: d.x.tos(), Startup: -1}
 	port, err := d.x.reserve(addr)
 	if err == nil {
@@ -111,10 +112,7 @@ func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
 		return nil, errBacklog
 	}
 	l.waiting = append(l.waiting, s)
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	l.changed.Set()
 	return s.bytes, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/netwatch"
+	"xwarp/engine/wake"
 )
 
 // UnreachableError is a Hop's error if the next hop does not answer ARP or, for IPv6, neighbour discovery. It matches
@@ -66,7 +67,7 @@ type Resolver struct {
 	notify func(Hop)
 	watch  *netwatch.Watch
 	done   chan struct{}
-	wake   chan struct{}
+	wake   wake.Flag
 	ended  sync.WaitGroup
 
 	// held from reading the kernel's table to notify, so that answers arrive in order
@@ -114,7 +115,7 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 	r := &Resolver{
 		link: link, handle: h, notify: notify,
 		done:   make(chan struct{}),
-		wake:   make(chan struct{}, 1),
+		wake:   wake.New(),
 		dsts:   map[netip.Addr]*destination{},
 		hops:   map[netip.Addr]*nextHop{},
 		routes: map[netip.Addr]knownRoute{},
@@ -254,10 +255,7 @@ func (r *Resolver) Request(dst netip.Addr) {
 		d.queued = r.pending.PushBack(d)
 	}
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Set()
 }
 
 // Forget ends the notifications for dst.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/engine/verbs"
+	"xwarp/engine/wake"
 )
 
 // CQ is verbs.CQ of the engine. Workers fill it.
@@ -19,9 +20,9 @@ type CQ struct {
 	closed   atomic.Bool
 	users    atomic.Int32 // queue pairs; one that uses c for sends and receives counts twice
 	armed    atomic.Bool
-	changed  chan struct{}
-	wakeFunc func() // method value of wake, made once so that push need not allocate it
-	sink     Sink   // if set, it gets the completions instead of fifo
+	changed  wake.Flag // makes the goroutines in Wait poll again
+	wakeFunc func()    // method value of wake, made once so that push need not allocate it
+	sink     Sink      // if set, it gets the completions instead of fifo
 }
 
 // CreateCQ implements verbs.Device.
@@ -42,8 +43,8 @@ func newCQ(depth int) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{changed: make(chan struct{}, 1)}
-	c.wakeFunc = c.wake
+	c := &CQ{changed: wake.New()}
+	c.wakeFunc = c.changed.Set
 	c.fifo.Store(r)
 	return c, nil
 }
@@ -66,7 +67,7 @@ func (c *CQ) Close() error {
 		return verbs.Wrap("ibv_destroy_cq", verbs.ErrBusy)
 	}
 	c.closed.Store(true)
-	c.wake()
+	c.changed.Set()
 	return nil
 }
 
@@ -144,7 +145,7 @@ func (c *CQ) resizeTo(depth int) error {
 	c.fifo.Store(next)
 	err = c.dev.onEach(func(*Shard) error { return nil }) // each worker has finished its push into the old fifo
 	c.settled.Store(true)
-	c.wake()
+	c.changed.Set()
 	return err
 }
 
@@ -186,12 +187,4 @@ func (c *CQ) push(v *verbs.Completion, s *Shard) bool {
 		s.Notify(c.wakeFunc)
 	}
 	return ok
-}
-
-// wake makes the goroutines in Wait poll again.
-func (c *CQ) wake() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
 }
