@@ -23,7 +23,7 @@ const (
 	synBuckets    = 1 << 18
 	bucketSYNs    = 4
 	synTick       = 1 << 28 // nanoseconds
-	synTicksLate  = 3       // ticks; nearly a second
+	synTicksLate  = 3       // ticks by which tests age a SYN; nearly a second
 )
 
 // syns is a bench with methods for the limits of listeners.

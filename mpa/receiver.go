@@ -61,10 +61,10 @@ type Receiver struct {
 	sink  Sink
 	start seq.Num // of stream offset 0
 
-	pending       pendingDelivery // the newest FPDU, if no other waits for the left edge
-	inOrder       part            // the part in order; its records wait for the left edge
-	islands       []part          // in stream order
-	islandArray   []part          // the whole array that islands is a slice of
+	pending       placedFPDU // the newest FPDU, if no other waits for the left edge
+	inOrder       part       // the part in order; its records wait for the left edge
+	islands       []part     // in stream order
+	islandArray   []part     // the whole array that islands is a slice of
 	reassembly    reassembly
 	recordsUsed   int
 	awaitsRecords bool // complete FPDUs in order wait for free records

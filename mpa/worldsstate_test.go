@@ -66,7 +66,7 @@ func plan(t reflect.Type) (spans []span) {
 var (
 	receiverPlan = plan(reflect.TypeFor[Receiver]())
 	partPlan     = plan(reflect.TypeFor[part]())
-	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
+	pendingPlan  = plan(reflect.TypeFor[placedFPDU]())
 )
 
 // fieldsAre panics if the fields of t are not those of names, which the methods below handle.
@@ -140,7 +140,7 @@ func (x *smallRun) state(c *code) {
 	}
 	c.spans(unsafe.Pointer(r), receiverPlan)
 	if !r.pending.on && !c.reading {
-		r.pending = pendingDelivery{}
+		r.pending = placedFPDU{}
 	}
 	c.spans(unsafe.Pointer(&r.pending), pendingPlan)
 	x.partState(c, &r.inOrder)

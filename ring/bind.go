@@ -23,9 +23,9 @@ func (b binding) shift() uint8 {
 	return chunkShift
 }
 
-// rxData returns the number of bytes of a received frame that each chunk holds at least. Linux before April 2026 stores
-// bytes of the frame in rxTailroom too.
-func (b binding) rxData() uint32 {
+// minRxBytes returns the number of bytes of a received frame that each chunk holds at least. Linux before April 2026
+// stores bytes of the frame in rxTailroom too.
+func (b binding) minRxBytes() uint32 {
 	n := uint32(1)<<b.shift() - RxHeadroom
 	if b.zeroCopy && b.segments {
 		n -= rxTailroom
@@ -158,14 +158,14 @@ func (d *device) missingFeature(b binding) error {
 	return nil
 }
 
-// maxMTU returns the largest MTU for which the kernel binds with zero-copy. If the driver does not report its maximum
-// number of chunks per frame, maxMTU assumes MaxFrags.
-func (d *device) maxMTU(b binding) int {
+// maxZeroCopyMTU returns the largest MTU for which the kernel binds with zero-copy. If the driver does not report its
+// maximum number of chunks per frame, maxZeroCopyMTU assumes MaxFrags.
+func (d *device) maxZeroCopyMTU(b binding) int {
 	segments := 1
 	if b.segments {
 		segments = cmp.Or(d.driver.Segments, MaxFrags)
 	}
-	return segments*int(b.rxData()) - longestHeader
+	return segments*int(b.minRxBytes()) - longestHeader
 }
 
 // explainError adds the cause and the next step to the error of a zero-copy bind.
@@ -179,9 +179,9 @@ func (d *device) explainError(b binding, err error) error {
 	case errors.Is(err, unix.EOPNOTSUPP) && b.segments:
 		return fmt.Errorf("%w: the driver has a zero-copy mode, but refuses it for an MTU of %d",
 			err, d.mtu)
-	case errors.Is(err, unix.EINVAL) && d.mtu > d.maxMTU(b):
+	case errors.Is(err, unix.EINVAL) && d.mtu > d.maxZeroCopyMTU(b):
 		return fmt.Errorf("%w: the driver's zero-copy supports %d chunks per frame, so an MTU of at most %d, "+
-			"and the MTU is %d", err, d.driver.Segments, d.maxMTU(b), d.mtu)
+			"and the MTU is %d", err, d.driver.Segments, d.maxZeroCopyMTU(b), d.mtu)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%w: the driver refuses zero-copy with its present settings (MTU %d, "+
 			"rings, channels; virtio needs iommu_platform); "+

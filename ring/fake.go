@@ -116,7 +116,7 @@ func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 		return nil, fmt.Errorf("%w (its queue has a socket)", unix.EBUSY)
 	}
 	k.reset(&c, b.shift())
-	k.mem.segments, k.zeroCopy, k.mem.rxData = b.segments, b.zeroCopy, b.rxData()
+	k.mem.segments, k.zeroCopy, k.mem.minRxBytes = b.segments, b.zeroCopy, b.minRxBytes()
 	k.frameSize = 1<<k.mem.shift - RxHeadroom
 	if b.zeroCopy {
 		k.frameSize = k.zeroCopyFrame(b.segments)

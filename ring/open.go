@@ -106,7 +106,7 @@ func SocketHint(err error, option string) string {
 
 // setUp registers the UMEM and maps the four rings.
 func (k *linux) setUp(c *Config, b binding) (a area, err error) {
-	a.segments, a.shift, a.rxData = b.segments, b.shift(), b.rxData()
+	a.segments, a.shift, a.minRxBytes = b.segments, b.shift(), b.minRxBytes()
 	if a.umem, a.hugePage, err = k.mapUMEM(c, a.shift); err != nil {
 		return a, err
 	}

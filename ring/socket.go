@@ -23,16 +23,16 @@ type kernel interface {
 
 // area is the memory shared by Socket and kernel.
 type area struct {
-	umem     []byte
-	fill     shared[uint64]
-	comp     shared[uint64]
-	rx, tx   shared[unix.XDPDesc]
-	hugePage bool
-	segments bool   // frames may span several chunks
-	shift    uint8  // log2 of the bytes of a chunk
-	rxData   uint32 // bytes of a received frame that each chunk holds at least
-	budget   uint32 // maximum packets per transmit system call
-	lateTx   bool   // the kernel may take descriptors and move the consumer index of the transmit ring later
+	umem       []byte
+	fill       shared[uint64]
+	comp       shared[uint64]
+	rx, tx     shared[unix.XDPDesc]
+	hugePage   bool
+	segments   bool   // frames may span several chunks
+	shift      uint8  // log2 of the bytes of a chunk
+	minRxBytes uint32 // bytes of a received frame that each chunk holds at least
+	budget     uint32 // maximum packets per transmit system call
+	lateTx     bool   // the kernel may take descriptors and move the consumer index of the transmit ring later
 }
 
 // Socket is one AF_XDP socket, bound to one queue of one device, with its own UMEM. It is not safe for concurrent use.
@@ -134,7 +134,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		Ifindex: c.Ifindex, Queue: c.Queue, Segments: c.MaxFrags,
 		HugePages: a.hugePage,
 		RxFrames:  c.RxFrames, TxSlots: c.TxSlots,
-		TxRoom: int(c.TxSlot << a.shift), RxRoom: int(c.MaxFrags * a.rxData),
+		TxRoom: int(c.TxSlot << a.shift), RxRoom: int(c.MaxFrags * a.minRxBytes),
 		KickBudget: a.budget,
 	}
 	s.refill(c.RxFrames)

@@ -63,7 +63,7 @@ type sndSpace struct {
 	wscale         uint8
 	peerMSS        int
 	emss           int
-	segmentMTU     int  // size of the largest packet that is sent, see LimitSegments
+	maxPacket      int  // size of the largest packet that is sent, see LimitSegments
 	keepBoundaries bool // see KeepBoundaries
 	sackOK         bool
 	fin            finState
@@ -128,7 +128,7 @@ func (c *Conn) Init(cfg *Config, local, remote uint16, iss seq.Num, now tick.Tim
 	c.iss, c.una, c.nxt, c.frozen, c.right = iss, iss, iss, iss, iss
 	c.peerMSS = c.cfg.headers()
 	c.pmtu.init(&c.cfg)
-	c.segmentMTU = maxMTU
+	c.maxPacket = maxMTU
 	c.space = c.cfg.RcvSpace
 	for c.rcvScale < wire.MaxWScale && c.cfg.RcvSpaceMax>>c.rcvScale > 0xffff {
 		c.rcvScale++

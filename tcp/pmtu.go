@@ -40,7 +40,7 @@ func (p *pathMTU) init(cfg *Config) { *p = pathMTU{mtu: cfg.PathMTU} }
 // emssFor is min(peer's MSS, mtu less headers) less the options that every segment carries (RFC 6691; RFC 9293, 3.7.1).
 // It uses at most the limit of LimitSegments for mtu.
 func (c *Conn) emssFor(mtu int) int {
-	return max(1, min(c.peerMSS, min(mtu, c.segmentMTU)-c.cfg.headers())-c.fixedOptions())
+	return max(1, min(c.peerMSS, min(mtu, c.maxPacket)-c.cfg.headers())-c.fixedOptions())
 }
 
 // fixedOptions returns the length of the options that every segment carries.
@@ -73,7 +73,7 @@ func (c *Conn) LimitMTU(mtu, encapsulation int, now tick.Time) {
 // LimitSegments limits the packets that are sent from now on, including MTU probes, to mtu bytes. The path MTU and the
 // announced MSS do not change. Longer records in flight are cut if they are retransmitted.
 func (c *Conn) LimitSegments(mtu int, now tick.Time) {
-	c.segmentMTU = max(mtu, minMTU)
+	c.maxPacket = max(mtu, minMTU)
 	c.setEMSS(now)
 }
 
@@ -250,7 +250,7 @@ func (p *pathMTU) nextMTUProbeSize(c *Conn, usable int, now tick.Time) int {
 	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
 		return 0
 	}
-	high := min(c.cfg.MTU, c.segmentMTU, c.peerMSS+c.cfg.headers())
+	high := min(c.cfg.MTU, c.maxPacket, c.peerMSS+c.cfg.headers())
 	size := high
 	if p.failed > 0 {
 		high = min(high, p.failed-1)

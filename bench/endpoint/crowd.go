@@ -116,11 +116,11 @@ func (c *crowd) acked() uint64 {
 // runServer reads and discards the bytes of all connections on another thread, until stop is closed.
 func (c *crowd) runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
 	error) {
-	go OnProcessor(c.place.CPU, c.pollCompletions)
+	go OnProcessor(c.place.CPU, c.acceptAndDiscard)
 	return c.plainSockets.closeOnStop(ctx, stop)
 }
 
-func (c *crowd) pollCompletions() error {
+func (c *crowd) acceptAndDiscard() error {
 	if err := c.init(); err != nil {
 		return err
 	}

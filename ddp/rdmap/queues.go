@@ -468,10 +468,10 @@ type terminator struct {
 	rawLen  int
 
 	// The segment at fault for err, which the Terminate includes if Fail is called with err.
-	err     *ulpdu.Error
-	head    [ddp.UntaggedLen]byte
-	headLen int
-	segLen  int
-	read    ReadRequest
-	hasRead bool
+	err       *ulpdu.Error
+	faultHead [ddp.UntaggedLen]byte
+	headLen   int
+	segLen    int
+	read      ReadRequest
+	hasRead   bool
 }

@@ -374,7 +374,7 @@ func (q *QP) markSend(seq uint64, st Status) {
 func (q *QP) captureSegment(e *ulpdu.Error, hdr []byte, n int, r *inboundRequest) {
 	t := &q.term
 	t.err, t.segLen, t.hasRead = e, n, false
-	t.headLen = copy(t.head[:], hdr)
+	t.headLen = copy(t.faultHead[:], hdr)
 	if r != nil && !r.atomic {
 		t.read, t.hasRead = r.remaining(), true
 	}
@@ -395,5 +395,5 @@ func (t *terminator) makeOwn(e *ulpdu.Error) {
 	if t.hasRead {
 		r = &t.read
 	}
-	t.own = makeTerminate(c, t.head[:t.headLen], t.segLen, r)
+	t.own = makeTerminate(c, t.faultHead[:t.headLen], t.segLen, r)
 }

@@ -160,7 +160,7 @@ type Completion struct {
 	Invalidated ddp.STag // when Flags has WithInvalidate
 }
 
-// Mark returns the completion flag for the flags of the work request.
+// Mark returns WasMarked if f has Marked, otherwise 0.
 func (f WRFlags) Mark() CompletionFlags {
 	return CompletionFlags(f/Marked&1) * WasMarked
 }

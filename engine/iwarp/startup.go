@@ -91,7 +91,7 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 			c.refuse(at.Add(kept), err)
 			return n
 		}
-		c.afterStartup(at.Add(kept))
+		c.onStage(at.Add(kept))
 		if used == len(p) {
 			continue
 		}
@@ -114,8 +114,8 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return kept
 }
 
-// afterStartup handles the new stage of the state machine, which has processed all bytes before left.
-func (c *Conn) afterStartup(left seq.Num) {
+// onStage acts on the stage that the start-up has reached. All bytes before left are processed.
+func (c *Conn) onStage(left seq.Num) {
 	c.pullStartup()
 	switch c.exchange.Stage() {
 	case startup.StageDecide:
@@ -246,7 +246,7 @@ func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
 		return err
 	}
 	c.qp = qp
-	c.afterStartup(c.rcvNxt)
+	c.onStage(c.rcvNxt)
 	return nil
 }
 

@@ -39,15 +39,15 @@ type conn struct {
 	queued  bool // in worker.turns
 	share   *core.Share
 
-	ack      promptAck
-	rcv      seq.Num
-	readable bool
-	hungUp   bool      // the peer has closed or reset: reading ends with FIN or an error
-	unread   []byte    // bytes that the iwarp.Conn has not taken; while there are any, nothing is read
-	one      [1][]byte // argument of iwarp.Conn.Offer
-	eof      bool      // the peer's FIN was read
-	broken   error     // error of the read that ended reading; nil after FIN
-	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, even if data is unwritten
+	ack         promptAck
+	rcv         seq.Num
+	readable    bool
+	hungUp      bool      // the peer has closed or reset: reading ends with FIN or an error
+	unread      []byte    // bytes that the iwarp.Conn has not taken; while there are any, nothing is read
+	one         [1][]byte // argument of iwarp.Conn.Offer
+	eof         bool      // the peer's FIN was read
+	broken      error     // error of the read that ended reading; nil after FIN
+	reportEOFBy tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, even if data is unwritten
 
 	snd      seq.Num // sequence number of the first byte of out
 	out      mpa.Vector
@@ -74,7 +74,7 @@ func newConn(w *worker, c *core.Conn, sock net.Conn) (*conn, error) {
 		return nil, err
 	}
 	kc := &conn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, hasWork: true,
-		eofBy: tick.Never, share: &w.shard.Common}
+		reportEOFBy: tick.Never, share: &w.shard.Common}
 	if kc.emss == 0 {
 		kc.emss = segmentBytes(raw)
 	}
@@ -101,7 +101,7 @@ func (c *conn) step(now tick.Time) {
 	if c.hasWork = false; c.ended {
 		return
 	}
-	if c.eofBy <= now {
+	if c.reportEOFBy <= now {
 		c.peerClosed()
 	}
 	late := c.iw.Deadline() <= now
@@ -190,7 +190,7 @@ func (c *conn) onReadEnd(err error) {
 		c.broken = socketCause(err)
 	}
 	if c.out.Len() > 0 { // the peer may still read this data
-		c.eofBy = core.Now().Add(eofGrace)
+		c.reportEOFBy = core.Now().Add(eofGrace)
 		return
 	}
 	c.peerClosed()
@@ -211,7 +211,7 @@ func socketCause(err error) error {
 const eofGrace = 2 * tick.Second
 
 func (c *conn) peerClosed() {
-	c.eofBy = tick.Never
+	c.reportEOFBy = tick.Never
 	if c.broken != nil {
 		c.end(c.broken)
 		return
@@ -224,7 +224,7 @@ func (c *conn) peerClosed() {
 }
 
 // deadline returns when step must be called.
-func (c *conn) deadline() tick.Time { return min(c.iw.Deadline(), c.eofBy) }
+func (c *conn) deadline() tick.Time { return min(c.iw.Deadline(), c.reportEOFBy) }
 
 // finish sends FIN if Shutdown was called and all is written. It ends the connection when both directions are closed.
 func (c *conn) finish() {

@@ -76,7 +76,7 @@ func (c *conn) onWritten(n int) {
 	c.snd = c.snd.Add(n)
 	c.hasWork = true
 	c.iw.Acked(c.snd)
-	if c.eofBy != tick.Never && c.out.Len() == 0 {
+	if c.reportEOFBy != tick.Never && c.out.Len() == 0 {
 		c.peerClosed()
 	}
 }

@@ -70,7 +70,7 @@ func (b *block) segment(i int, o *tcp.Out) {
 // burstBlocks is burst on a port that accepts blocks.
 func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	s := e.stack
-	b := &s.block
+	b := &s.pending
 	left := false // s.out was polled but not sent
 	again, ok := true, true
 	for ok && (n < MaxFramesPerVisit || left) {
@@ -135,7 +135,7 @@ func (b *block) reserve(s *Stack) bool {
 // sendBlock sends the segments of the block: as one block if there are at least b.least, otherwise as frames.
 func (e *Endpoint) sendBlock() {
 	s := e.stack
-	b := &s.block
+	b := &s.pending
 	var o tcp.Out
 	if b.n < b.least {
 		for i := range b.n {

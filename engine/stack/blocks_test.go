@@ -97,7 +97,7 @@ func TestBlockAllocations(t *testing.T) {
 	o := tcp.Out{Run: tcp.RunFirst, Payload: seq.Of(1, 1448)}
 	o.Flags = wire.ACK
 	if n := testing.AllocsPerRun(100, func() {
-		b := &s.block
+		b := &s.pending
 		b.mem = s.port.Block()
 		b.start(p.e, &o)
 		for next := o; b.canGrow(); {

@@ -83,10 +83,10 @@ func (s *Stack) giveBack() {
 		s.filling = false
 		s.port.CancelTx(ring.NewTxBuf(nil, s.slot))
 	}
-	for _, buf := range s.block.slots {
+	for _, buf := range s.pending.slots {
 		s.port.CancelTx(buf)
 	}
-	s.block.slots = s.block.slots[:0]
+	s.pending.slots = s.pending.slots[:0]
 }
 
 // Abandon ends a connection with inconsistent state: it resets the peer, forgets the connection, and tells the upper

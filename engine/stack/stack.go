@@ -115,7 +115,7 @@ type Stack struct {
 	out      tcp.Out
 	room     int    // maximum frame length of the port
 	blocks   bool   // the port accepts blocks
-	block    block  // of the burst being sent
+	pending  block  // of the burst being sent
 	slot     uint32 // slot being filled, if filling
 	filling  bool
 	starved  bool // in the last round a slot was missing
@@ -154,7 +154,7 @@ func New(cfg Config) (*Stack, error) {
 	}
 	info := cfg.Port.Info()
 	s.blocks, s.room = info.Blocks, info.TxRoom
-	s.block.slots = make([]ring.TxBuf, 0, MinBlockShort)
+	s.pending.slots = make([]ring.TxBuf, 0, MinBlockShort)
 	s.flush.at = tick.Never
 	s.budget.Init(ChallengesPerSecond, cfg.Seed)
 	s.frags.Init(ip.MaxDatagrams)

@@ -84,7 +84,7 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 // build writes all headers of o to b except the TCP checksum, and returns the offset of the payload.
 func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	if o.Run == tcp.RunNext && f.end > 0 {
-		return f.nextFrame(b, o)
+		return f.buildNext(b, o)
 	}
 	f.end = 0
 	*(*[maxHeader]byte)(b) = f.hdr
@@ -126,8 +126,8 @@ func (f *template) startFrame(b []byte, at, size int) {
 	f.tcpSum = narrow(addLength(f.runSum, len(t)+size))
 }
 
-// nextFrame is build for a segment that continues a run.
-func (f *template) nextFrame(b []byte, o *tcp.Out) int {
+// buildNext is build for a segment that continues a run: it sets what differs from the one before.
+func (f *template) buildNext(b []byte, o *tcp.Out) int {
 	if n := o.Payload.Len(); n != f.size {
 		f.size = n
 		n += f.end - f.n

@@ -47,11 +47,11 @@ func NewFile(w io.Writer) *File { return &File{out: bufio.NewWriter(w)} }
 // Port is a ring.Port that records its packets.
 type Port struct {
 	ring.Port
-	file  *File
-	dir   Directions
-	id    int
-	clock func() int64
-	buf   []byte
+	file   *File
+	dir    Directions
+	id     int
+	clock  func() int64
+	joined []byte
 }
 
 // Wrap returns p with a recorder, as an interface called name. clock returns nanoseconds since 1970. A packet is
@@ -160,8 +160,8 @@ func (p *Port) Recv(batch []ring.Packet) int {
 	for i := range batch[:n] {
 		b := batch[i].Frag(0)
 		if batch[i].NumFrags() > 1 {
-			p.buf = batch[i].AppendTo(p.buf[:0])
-			b = p.buf
+			p.joined = batch[i].AppendTo(p.joined[:0])
+			b = p.joined
 		}
 		p.file.Write(p.id, p.clock(), b, len(b))
 	}

@@ -20,7 +20,7 @@ var firewallCheck = check{
 		"it have no effect",
 	look: func(e *env) finding {
 		var found []string
-		foreign := func() ([]string, error) { return ipsecInput(e.ifID()) }
+		foreign := func() ([]string, error) { return foreignInboundPolicies(e.ifID()) }
 		for _, read := range []func() ([]string, error){nftInput, legacyInput, foreign} {
 			list, err := read()
 			if err != nil {
@@ -173,8 +173,8 @@ func legacyEntries(family, level int) (uint32, error) {
 	return info.entries, nil
 }
 
-// ipsecInput counts the IPsec policies for incoming packets, except those of the engine, which have ifID.
-func ipsecInput(ifID uint32) ([]string, error) {
+// foreignInboundPolicies counts the IPsec policies for incoming packets, except those of the engine, which have ifID.
+func foreignInboundPolicies(ifID uint32) ([]string, error) {
 	list, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, nil // a kernel without IPsec

@@ -23,23 +23,23 @@ type record struct {
 	Before    settings `json:"before" doc:"previous settings"`
 }
 
-// stateFile is the state file, whose directory is locked until it is closed.
-type stateFile struct {
+// lockedState is an open state file, whose directory is locked until it is closed.
+type lockedState struct {
 	dir  *hostfile.Dir
 	name string
 }
 
 // openState opens the directory of a state file. The file may not exist yet. With create, openState creates the
 // directory if it does not exist.
-func openState(file string, create bool) (*stateFile, error) {
+func openState(file string, create bool) (*lockedState, error) {
 	dir, err := hostfile.OpenDir(filepath.Dir(file), create)
 	if err != nil {
 		return nil, fmt.Errorf("state file: %w (see --state)", err)
 	}
-	return &stateFile{dir, filepath.Base(file)}, nil
+	return &lockedState{dir, filepath.Base(file)}, nil
 }
 
-func (m *stateFile) readRecords() (records []record, err error) {
+func (m *lockedState) readRecords() (records []record, err error) {
 	b, err := m.dir.Read(m.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -54,7 +54,7 @@ func (m *stateFile) readRecords() (records []record, err error) {
 	return records, nil
 }
 
-func (m *stateFile) writeRecords(records []record) error {
+func (m *lockedState) writeRecords(records []record) error {
 	if len(records) == 0 {
 		return m.dir.Remove(m.name)
 	}

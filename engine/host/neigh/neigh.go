@@ -328,7 +328,7 @@ func (r *Resolver) resolve(d *destination) {
 	if rt.Local {
 		err = fmt.Errorf("%v is an address of this host and has no next hop", d.addr)
 	}
-	if err == nil && r.join(d, rt.NextHop) && !r.answerFromKnown(d.addr, rt.NextHop) {
+	if err == nil && r.setHop(d, rt.NextHop) && !r.answerFromKnown(d.addr, rt.NextHop) {
 		var n *netlink.Neigh
 		if n, err = r.neighbour(rt.NextHop); n != nil && usable(n) {
 			r.notify(Hop{Dst: d.addr, MAC: [6]byte(n.HardwareAddr)})
@@ -375,8 +375,8 @@ func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	}
 }
 
-// join sets the hop of d. It returns false if d was forgotten in the meantime.
-func (r *Resolver) join(d *destination, hop netip.Addr) bool {
+// setHop sets the hop of d. It returns false if d was forgotten in the meantime.
+func (r *Resolver) setHop(d *destination, hop netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dsts[d.addr] != d {

@@ -15,8 +15,8 @@ const (
 	tcpV4Flow    = 0x01       // TCP_V4_FLOW
 	tcpV6Flow    = 0x05       // TCP_V6_FLOW
 	flowRSS      = 0x20000000 // FLOW_RSS: fs.ring_cookie is added to the entry of the context's table
-	locSpecial   = 0x80000000 // RX_CLS_LOC_SPECIAL: the driver finds a free location
-	locAny       = 0xffffffff // RX_CLS_LOC_ANY
+	locSpecial   = 0x80000000 // RX_CLS_LOC_SPECIAL, in an answer: the driver chooses locations
+	locAny       = 0xffffffff // RX_CLS_LOC_ANY: location of a new rule, to be chosen by the driver
 	contextAlloc = 0xffffffff // ETH_RXFH_CONTEXT_ALLOC
 )
 

@@ -43,7 +43,7 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 	lock := -1
 	err = unix.Bind(fd, sa)
 	if errors.Is(err, unix.EADDRINUSE) {
-		lock, err = bindPast(fd, family, sa, at.Port())
+		lock, err = bindPastTimeWait(fd, family, sa, at.Port())
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -58,10 +58,11 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), Of(got))}, nil
 }
 
-// bindPast binds a port on which kernel connections of an earlier listener are in TIME-WAIT, as that listener itself
-// could. It needs SO_REUSEADDR, but sockets with that option may share a port while none listens. So only the holder of
-// the lock binds this way, and it clears the option right after: another engine's bind and any listen then fail.
-func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err error) {
+// bindPastTimeWait binds a port on which kernel connections of an earlier listener are in TIME-WAIT, as that listener
+// itself could. It needs SO_REUSEADDR, but sockets with that option may share a port while none listens. So only the
+// holder of the lock binds this way, and it clears the option right after: another engine's bind and any listen then
+// fail.
+func bindPastTimeWait(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err error) {
 	if !onlyTimeWait(port) {
 		return -1, unix.EADDRINUSE
 	}

@@ -37,12 +37,12 @@ func (l Dirs) Close() (err error) {
 // Batch replaces many small files with few system calls each. Sync flushes the disk once for all of them. A Batch
 // belongs to one goroutine.
 type Batch struct {
-	files []batched
+	files []stagedFile
 	disks map[uint64]*os.File // one directory of each file system written to, by device number
 }
 
-// batched is a file that waits for Commit.
-type batched struct {
+// stagedFile is a file that waits for Commit.
+type stagedFile struct {
 	fd       int
 	dir      *Dir
 	name     string // final name
@@ -73,22 +73,22 @@ func (b *Batch) Add(d *Dir, name string, replaces bool, mode fs.FileMode, modifi
 
 // createBatched creates an empty file for name. One that replaces nothing has no name before Commit, if the file system
 // supports O_TMPFILE: ext4 then changes the directory once instead of three times.
-func (d *Dir) createBatched(name string, mode fs.FileMode, replaces bool) (batched, error) {
+func (d *Dir) createBatched(name string, mode fs.FileMode, replaces bool) (stagedFile, error) {
 	if !replaces {
 		const flags = unix.O_RDWR | unix.O_TMPFILE | unix.O_CLOEXEC
 		if fd, err := unix.Openat(d.fd(), ".", flags, uint32(mode)); err == nil {
-			return batched{fd: fd, dir: d, name: name, asked: mode}, nil
+			return stagedFile{fd: fd, dir: d, name: name, asked: mode}, nil
 		}
 	}
 	const private = 0o600
 	f, err := d.Create(name, private)
 	if err != nil {
-		return batched{}, err
+		return stagedFile{}, err
 	}
-	return batched{int(f.Fd()), d, name, f, replaces, private, 0}, nil
+	return stagedFile{int(f.Fd()), d, name, f, replaces, private, 0}, nil
 }
 
-func (f *batched) write(content []byte) error {
+func (f *stagedFile) write(content []byte) error {
 	for len(content) > 0 {
 		n, err := unix.Write(f.fd, content)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -100,7 +100,7 @@ func (f *batched) write(content []byte) error {
 }
 
 // setAttr sets the permissions of f, unless it was created with them, and its modification time.
-func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error {
+func (b *Batch) setAttr(f *stagedFile, mode fs.FileMode, modified time.Time) error {
 	err := b.look(f)
 	if err == nil && f.made != mode {
 		err = unix.Fchmod(f.fd, uint32(mode))
@@ -113,7 +113,7 @@ func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error 
 
 // look sets f.made, and records the file system of f. Consecutive files with the same directory and requested
 // permissions need one fstat only.
-func (b *Batch) look(f *batched) error {
+func (b *Batch) look(f *stagedFile) error {
 	if n := len(b.files); n > 0 && b.files[n-1].dir == f.dir && b.files[n-1].asked == f.asked {
 		f.made = b.files[n-1].made
 		return nil
@@ -138,7 +138,7 @@ func (b *Batch) look(f *batched) error {
 }
 
 // close closes f. A file that has no name is then deleted.
-func (f *batched) close() error {
+func (f *stagedFile) close() error {
 	if f.staged != nil {
 		return f.staged.Close()
 	}
@@ -146,7 +146,7 @@ func (f *batched) close() error {
 }
 
 // drop closes and removes f, which must not have been committed.
-func (f *batched) drop() error {
+func (f *stagedFile) drop() error {
 	if f.staged != nil {
 		return f.staged.Drop()
 	}
@@ -180,7 +180,7 @@ func (b *Batch) Commit() []error {
 }
 
 // writeBack calls sync_file_range with flags if f replaces older content.
-func (f *batched) writeBack(flags int) error {
+func (f *stagedFile) writeBack(flags int) error {
 	if !f.replaces {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (f *batched) writeBack(flags int) error {
 }
 
 // place gives f its final name, without flushing the disk.
-func (f *batched) place() error {
+func (f *stagedFile) place() error {
 	if f.staged != nil {
 		if err := f.dir.checkName(f.name); err != nil {
 			return err

@@ -52,7 +52,7 @@ func newCQ(depth int) (*CQ, error) {
 // Sink takes a completion on the thread of the worker that made it. It must not block or call the engine, except
 // on.Notify; *v is valid during the call. If it returns false, the completion is lost and the queue pair fails as after
 // an overrun. Several workers may call it concurrently.
-type Sink func(v *verbs.Completion, on *Shard) (kept bool)
+type Sink func(v *verbs.Completion, on *Shard) (taken bool)
 
 // NewSinkCQ returns a completion queue that passes each completion to sink instead of keeping it for Poll.
 func NewSinkCQ(sink Sink) *CQ {

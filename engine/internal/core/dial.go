@@ -78,7 +78,7 @@ func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig
 		charge.End(Now())
 		return err
 	}
-	q.setCharge(charge)
+	q.setPeerCharge(charge)
 	return nil
 }
 

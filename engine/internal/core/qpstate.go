@@ -219,8 +219,8 @@ func (q *QP) finishGone() {
 	}
 }
 
-// setCharge gives q the charge of its connection, which ends with the connection.
-func (q *QP) setCharge(h *budget.Charge) {
+// setPeerCharge gives q the charge of its connection in its peer's account. It ends with the connection.
+func (q *QP) setPeerCharge(h *budget.Charge) {
 	q.mu.Lock()
 	q.charge = h
 	over := q.hasReached(lifeGone)

@@ -207,7 +207,7 @@ func bondFio(r *rig, mode string) (string, error) {
 		if err != nil {
 			return "", errors.Join(err, p.Kill())
 		}
-		return "every block verified, " + text, r.CheckEnd(p)
+		return "every block verified, " + text, r.WaitSuccess(p)
 	}
 	return withBond(r, activeBackup, func() (string, error) {
 		return r.withDaemons(mode, "", transfer)

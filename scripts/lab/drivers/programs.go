@@ -16,7 +16,7 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 		return "", err
 	}
 	out, err := r.Script(in(hostA, xwarp+" "+client))
-	return out, errors.Join(wrapNotOffered(err), r.CheckEnd(p))
+	return out, errors.Join(wrapNotOffered(err), r.WaitSuccess(p))
 }
 
 // sendLatency runs a ping-pong by Sends of 4096 bytes.

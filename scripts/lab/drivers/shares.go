@@ -39,7 +39,7 @@ func shares(r *rig, mode string) (text string, err error) {
 			r.Script(in(h, "ethtool -S "+nic) + "\ngrep -E 'CPU|" + nic + "' /proc/interrupts")
 		}
 	}
-	if err = errors.Join(err, r.CheckEnd(p)); err != nil {
+	if err = errors.Join(err, r.WaitSuccess(p)); err != nil {
 		return "", err
 	}
 	after, err := r.received("cat /tmp/queues; rm /tmp/queues")

@@ -71,8 +71,9 @@ func (m *Machine) Background(command, ready string) (*vm.Process, error) {
 	return p, nil
 }
 
-// CheckEnd waits until a command has ended, and kills it after Patience. It returns an error unless the exit code is 0.
-func (m *Machine) CheckEnd(p *vm.Process) error {
+// WaitSuccess waits until a command has ended, and kills it after Patience. It returns an error unless the exit code is
+// 0.
+func (m *Machine) WaitSuccess(p *vm.Process) error {
 	code, err := p.Wait(Patience)
 	fmt.Fprintf(m.Log, "server: %s[%d]\n", p.Output(), code)
 	if err != nil {
@@ -84,12 +85,12 @@ func (m *Machine) CheckEnd(p *vm.Process) error {
 	return nil
 }
 
-// Interrupt ends a server by SIGINT and waits for its end as CheckEnd does.
+// Interrupt ends a server by SIGINT and waits for its end as WaitSuccess does.
 func (m *Machine) Interrupt(p *vm.Process) error {
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
-	return m.CheckEnd(p)
+	return m.WaitSuccess(p)
 }
 
 // Socket returns the path of the control socket of a host's daemon.
