@@ -96,7 +96,7 @@ func TestReceiverEndsStreamAfterChangedLength(t *testing.T) {
 		for _, at := range []int{0, 1} {
 			g := newRig(t, f, 1000, 1000, 1000, 1000)
 			bad := bytes.Clone(g.stream)
-			bad[g.r.lengthAt(int64(g.borders[at]))] ^= 0x04 // 1000 to 2024
+			bad[g.r.lengthFieldAt(int64(g.borders[at]))] ^= 0x04 // 1000 to 2024
 			var err *ulpdu.Error
 			for i := 0; i < 4 && err == nil; i++ {
 				for try := 0; try <= maxRepeats && err == nil; try++ {

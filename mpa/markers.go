@@ -6,9 +6,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// lengthAt returns the offset of the ULPDU_Length field of the FPDU that begins at start. It follows the marker, if
-// the FPDU begins with one.
-func (r *Receiver) lengthAt(start int64) int64 {
+// lengthFieldAt returns the offset of the ULPDU_Length field of the FPDU that begins at start. It follows the marker,
+// if the FPDU begins with one.
+func (r *Receiver) lengthFieldAt(start int64) int64 {
 	if r.cfg.Markers && start%MarkerInterval == 0 {
 		return start + MarkerLen
 	}

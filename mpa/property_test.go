@@ -160,7 +160,7 @@ func (w *world) arrive(p, q int) {
 // isLength reports whether the byte at the offset belongs to the length field of an FPDU that begins at a border.
 func isLength(r *Receiver, borders []int, at int) bool {
 	return slices.ContainsFunc(borders, func(b int) bool {
-		length := int(r.lengthAt(int64(b)))
+		length := int(r.lengthFieldAt(int64(b)))
 		return at == length || at == length+1
 	})
 }

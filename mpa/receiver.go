@@ -225,7 +225,7 @@ func (r *Receiver) placeHeld(rec *record) *ulpdu.Error {
 	if fpdu == nil {
 		return errNotHeld(rec.start)
 	}
-	length, n := r.lengthAt(rec.start), int(rec.n)
+	length, n := r.lengthFieldAt(rec.start), int(rec.n)
 	err := r.sink.Place(r.viewOf(fpdu, rec.start, length, n), true)
 	if err != ulpdu.NotReady {
 		r.reassembly.release(rec.start, rec.end)
@@ -273,7 +273,7 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 			"the bytes from stream offset %d on are missing, although later ones arrived", p.end))
 	}
 	field := ""
-	if length := r.lengthAt(p.chainEnd); p.end >= length+lengthLen {
+	if length := r.lengthFieldAt(p.chainEnd); p.end >= length+lengthLen {
 		r.seg.clear(p.end)
 		field = fmt.Sprintf(", length field %d", r.u16(length))
 	}

@@ -29,7 +29,7 @@ type walkLimit struct {
 func (r *Receiver) walk(p *part, l walkLimit) verdict {
 	for {
 		start := p.chainEnd
-		length := r.lengthAt(start)
+		length := r.lengthFieldAt(start)
 		if length+lengthLen > l.end {
 			if l.endsAtFPDU && start < l.end {
 				return r.judgeWrong(p, l, l.end, ulpdu.CodeMarker)
@@ -85,7 +85,7 @@ func (r *Receiver) judgeWrong(p *part, l walkLimit, end int64, code uint8) verdi
 		r.endStream(markerError(p.chainEnd))
 		return fail
 	}
-	fault, n := "wrong CRC", r.u16(r.lengthAt(p.chainEnd))
+	fault, n := "wrong CRC", r.u16(r.lengthFieldAt(p.chainEnd))
 	if n > MaxULPDU {
 		fault = fmt.Sprintf("a ULPDU has at most %d bytes, so no CRC was checked", MaxULPDU)
 	}

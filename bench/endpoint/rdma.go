@@ -308,6 +308,6 @@ func Protect(secret string, local, remote netip.Addr, bits int) *xdp.IPsecConfig
 		return &xfrm.SA{SA: esp.SA{SPI: spi, ESN: true, Keymat: keymat}, Src: from, Dst: to}
 	}
 	return &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: esp.Transport}},
-		Follow: xfrm.Static(&xfrm.State{Outbound: []*xfrm.SA{sa(local, remote)},
+		Follow: xfrm.Static(&xfrm.Snapshot{Outbound: []*xfrm.SA{sa(local, remote)},
 			Inbound: []*xfrm.SA{sa(remote, local)}})}
 }

@@ -112,7 +112,8 @@ func (c *control) fail(err error) error {
 }
 
 // Serve does the server's part of one measurement over the control connection conn. want, when not nil, is the
-// measurement that the server's command line describes.
+// measurement of the server's command line: its Peer, Transmit and Ring apply to this end, and the report names how the
+// client's differs in the rest.
 func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec) (*Report, error) {
 	c, end := newControl(ctx, conn)
 	defer end()

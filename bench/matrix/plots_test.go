@@ -40,7 +40,7 @@ func committed(t *testing.T) map[string]*Results {
 // are those that the results give.
 func TestCommittedPlots(t *testing.T) {
 	for dir, res := range committed(t) {
-		if want := res.Dir("../results"); dir != want {
+		if want := res.ModelDir("../results"); dir != want {
 			t.Errorf("%s has results of %q, which belong in %s", dir, res.Env.CPU, want)
 		}
 		to := t.TempDir()

@@ -204,16 +204,16 @@ const (
 	FileMarkdown = "results.md"
 )
 
-// Dir returns the folder below dir for results of res's processor model. Each model has its own, because results of two
-// models cannot be compared.
-func (res *Results) Dir(dir string) string {
-	return filepath.Join(dir, strings.Join(strings.FieldsFunc(strings.ToLower(res.Env.CPU),
+// ModelDir returns the folder below parent for results of res's processor model. Each model has its own, because results
+// of two models cannot be compared.
+func (res *Results) ModelDir(parent string) string {
+	return filepath.Join(parent, strings.Join(strings.FieldsFunc(strings.ToLower(res.Env.CPU),
 		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-"))
 }
 
-// Save writes JSON, Markdown and plots into the folder Dir(dir).
+// Save writes JSON, Markdown and plots into the folder ModelDir(dir).
 func (res *Results) Save(dir string) error {
-	dir = res.Dir(dir)
+	dir = res.ModelDir(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

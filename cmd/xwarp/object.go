@@ -92,9 +92,9 @@ func prefixOf(words []string, text string) string {
 
 // filters are the arguments after the kind of an object: link DEV/PORT, dev DEV, and pairs of key and value.
 type filters struct {
-	device  string
-	unknown string // text of the error for an unknown device, after "is"
-	keys    map[string]string
+	device   string
+	notFound string // why the device is not found, after "is"
+	keys     map[string]string
 }
 
 func (f *filters) parse(args, keys []string) error {
@@ -139,7 +139,7 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		}
 	}
 	if found == "" {
-		return usagef("%q is %s; the devices are %v", name, cmp.Or(f.unknown, "not a device"),
+		return usagef("%q is %s; the devices are %v", name, cmp.Or(f.notFound, "not a device"),
 			names)
 	}
 	f.device = found

@@ -67,7 +67,7 @@ is the name of an interface, or xwarpN for device number N. Words may be abbrevi
 				return err
 			}
 		case len(args) == 1:
-			f.device, f.unknown = args[0],
+			f.device, f.notFound = args[0],
 				fmt.Sprintf("neither a device nor a kind of object; the kinds are %v", kinds)
 		default:
 			return usagef("unknown kind of object %q; the kinds are %v", args[0], kinds)

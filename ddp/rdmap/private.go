@@ -174,8 +174,8 @@ func (q *QP) putReport(seq uint64, b []byte) int {
 	return ddp.UntaggedLen
 }
 
-// placeReport executes a Report with n bytes of payload, of which there must be none. A Report that is older than the
-// last one has no effect.
+// placeReport executes a Report of the messages that the peer has delivered, with n bytes of payload, of which there
+// must be none. A Report that is older than the last one has no effect.
 func (q *QP) placeReport(h *ddp.Untagged, n int) ddp.Cause {
 	p := &q.progress
 	serial := uint16(h.ULPWord>>reportSerialShift) & reportSerialMask

@@ -668,7 +668,7 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 	}
 	// Another daemon must not use the same SAs.
 	if err := tn.B.Do(func() error {
-		f, err := xfrm.Follow(xfrm.Options{IfID: 0x7877, Notify: func(*xfrm.State) {}})
+		f, err := xfrm.Follow(xfrm.Options{IfID: 0x7877, Notify: func(*xfrm.Snapshot) {}})
 		if err == nil {
 			t.Cleanup(f.Close)
 		}

@@ -279,7 +279,7 @@ type fakeSource struct {
 	n   xfrm.Counters
 }
 
-func (s *fakeSource) take(dec *gob.Decoder, notify func(*xfrm.State)) error {
+func (s *fakeSource) take(dec *gob.Decoder, notify func(*xfrm.Snapshot)) error {
 	var f fakeState
 	if err := dec.Decode(&f); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (s *fakeSource) take(dec *gob.Decoder, notify func(*xfrm.State)) error {
 	s.n = xfrm.Counters{Taken: f.Taken, Refused: f.Refused}
 	s.mu.Unlock()
 	all := netip.PrefixFrom(f.Peer, f.Peer.BitLen())
-	state := &xfrm.State{Policies: []*xfrm.Policy{{Out: true,
+	state := &xfrm.Snapshot{Policies: []*xfrm.Policy{{Out: true,
 		Local: netip.PrefixFrom(f.Host, f.Host.BitLen()), Remote: all}}}
 	for _, list := range []struct {
 		from []*fakeSA

@@ -77,7 +77,7 @@ type Manager struct {
 	refused  map[*xfrm.SA]bool  // SAs whose refusal was logged
 	due      tick.Time          // time of the next accounting
 	next     tick.Time          // earliest of due and the retries of flows; 0: unknown, so Expire is due
-	state    *xfrm.State        // argument of the last Update
+	state    *xfrm.Snapshot     // argument of the last Update
 	total    Stats              // without the counters of present SAs
 }
 
@@ -178,7 +178,7 @@ func New(cfg Config) *Manager {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Manager{cfg: cfg, flows: map[flowKey]*flow{}, sas: map[*xfrm.SA]*held{},
-		refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
+		refused: map[*xfrm.SA]bool{}, state: &xfrm.Snapshot{}}
 }
 
 // Use sets the Stack whose SAs the Manager manages.
@@ -277,8 +277,8 @@ func (m *Manager) ask(f func() error) {
 	})
 }
 
-// Update applies the policies and SAs of the kernel.
-func (m *Manager) Update(s *xfrm.State) {
+// Update replaces the policies and SAs by those of the kernel.
+func (m *Manager) Update(s *xfrm.Snapshot) {
 	changed := !slices.Equal(m.policies, s.Policies)
 	m.state, m.policies = s, s.Policies
 	exists := func(sa *xfrm.SA) bool {

@@ -57,7 +57,7 @@ type host struct {
 	s     *stack.Stack
 	m     *Manager
 	k     *ring.FakeKernel
-	state xfrm.State
+	state xfrm.Snapshot
 
 	acquired, soft, hard, accounted int
 	steered                         map[uint32]bool

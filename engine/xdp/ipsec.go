@@ -162,7 +162,7 @@ func (i *ipsecState) manager(w *worker) *ipsec.Manager {
 	return i.managers[w]
 }
 
-func (i *ipsecState) update(s *xfrm.State) { i.on(func(m *ipsec.Manager) { m.Update(s) }) }
+func (i *ipsecState) update(s *xfrm.Snapshot) { i.on(func(m *ipsec.Manager) { m.Update(s) }) }
 
 func (i *ipsecState) close() {
 	if i == nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // testSAs returns the SAs between hosts a and b, in both directions, as the state of each host.
-func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State) {
+func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.Snapshot) {
 	sa := func(from, to netip.Addr, spi uint32) *xfrm.SA {
 		key := make([]byte, 20)
 		rand.Read(key)
@@ -25,8 +25,8 @@ func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State
 			Dst: to}
 	}
 	there, back := sa(a, b, spi), sa(b, a, spi+1)
-	return &xfrm.State{Outbound: []*xfrm.SA{there}, Inbound: []*xfrm.SA{back}},
-		&xfrm.State{Outbound: []*xfrm.SA{back}, Inbound: []*xfrm.SA{there}}
+	return &xfrm.Snapshot{Outbound: []*xfrm.SA{there}, Inbound: []*xfrm.SA{back}},
+		&xfrm.Snapshot{Outbound: []*xfrm.SA{back}, Inbound: []*xfrm.SA{there}}
 }
 
 // TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected by ESP. The steering programs must see
@@ -59,7 +59,7 @@ func TestXDPTransferOverESP(t *testing.T) {
 			if tc.v6 {
 				at, from = tn.B.Addr6.Addr(), tn.A.Addr6.Addr()
 			}
-			open := func(h *topo.Host, s *xfrm.State) (d *xdp.Device) {
+			open := func(h *topo.Host, s *xfrm.Snapshot) (d *xdp.Device) {
 				c := xdp.Config{Interface: h.Link.Name, IPsec: &xdp.IPsecConfig{
 					Rules: []ipsec.Rule{{Mode: tc.mode}}, Follow: xfrm.Static(s)}}
 				c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))

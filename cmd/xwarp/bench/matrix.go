@@ -100,7 +100,7 @@ func earlier(cmd *cobra.Command, env endpoint.Env, out, against string) (*matrix
 		if out == "" {
 			return nil, nil
 		}
-		name = filepath.Join(now.Dir(out), matrix.FileJSON)
+		name = filepath.Join(now.ModelDir(out), matrix.FileJSON)
 	}
 	old, err := matrix.Load(name)
 	if against == "" && errors.Is(err, fs.ErrNotExist) {

@@ -61,9 +61,9 @@ func (n *Interface) completeIPsec() {
 }
 
 // checkIPsec checks the tables of an interface.
-func (l *Loaded) checkIPsec(f *faults, number int) {
-	n := &l.Interface[number]
-	name := fmt.Sprintf("interface[%d].ipsec", number)
+func (l *Loaded) checkIPsec(f *faults, iface int) {
+	n := &l.Interface[iface]
+	name := fmt.Sprintf("interface[%d].ipsec", iface)
 	if len(n.IPsec) > 0 && n.Transport == TransportKernel {
 		f.addf("%s needs transport = \"xdp\": kernel sockets use the host's own IPsec "+
 			"policies (ip xfrm policy)", name)
@@ -104,7 +104,7 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 	if w := first.Window; w < esp.MinWindow || w > esp.MaxWindow {
 		f.addf("%s.window = %d: must be %d to %d packets", name, w, esp.MinWindow, esp.MaxWindow)
 	}
-	for i := range number {
+	for i := range iface {
 		if o := l.Interface[i].Protection(); o != nil && o.IfID == first.IfID {
 			f.addf("%s.if_id = %#x: interface[%d] uses the same: give each interface its own "+
 				"CHILD_SA", name, first.IfID, i)

@@ -113,7 +113,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 		}
 	}
 	if c.Transport == config.TransportXDP {
-		dev.privileges = p.privilegesOf(&c, ifindex, before)
+		dev.privileges = p.obtainPrivileges(&c, ifindex, before)
 		defer func() { releaseOther(dev, before, err) }()
 	}
 	if c.Transport == config.TransportXDP && now.Daemon.Capture {
@@ -153,9 +153,10 @@ func (p *Opener) Open(c config.Interface, before *Device) (dev *Device, err erro
 	return dev, nil
 }
 
-// privilegesOf returns the privileges for a device: those of an open device on the same network card,
-// those of the lost device before, or new ones.
-func (p *Opener) privilegesOf(c *config.Interface, ifindex int, before *Device) *xdp.Privileges {
+// obtainPrivileges returns the privileges for a device: those of an open device on the same network card, those of the
+// lost device before, or new ones.
+func (p *Opener) obtainPrivileges(c *config.Interface, ifindex int,
+	before *Device) *xdp.Privileges {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var k *xdp.Privileges

@@ -261,7 +261,7 @@ func (w *Watch) relist() {
 	if err := w.list(); err != nil {
 		w.pause = min(max(2*w.pause, firstPause), maxPause)
 		w.listAt = time.Now().Add(w.pause)
-		w.fail(fmt.Errorf("%s: %w", w.opt.Name, err))
+		w.noteFailure(fmt.Errorf("%s: %w", w.opt.Name, err))
 	}
 }
 
@@ -281,8 +281,8 @@ func (w *Watch) list() error {
 	return nil
 }
 
-// fail records the error that keeps the Watch from being up to date.
-func (w *Watch) fail(err error) {
+// noteFailure records the error that keeps the Watch from being up to date.
+func (w *Watch) noteFailure(err error) {
 	w.mu.Lock()
 	first := w.stuck == nil
 	if first {
@@ -301,7 +301,7 @@ func (w *Watch) fail(err error) {
 func (w *Watch) restart(err error) {
 	w.sock.Close()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		w.fail(fmt.Errorf("%s: %w", w.opt.Name, err))
+		w.noteFailure(fmt.Errorf("%s: %w", w.opt.Name, err))
 		select {
 		case <-w.done:
 			return

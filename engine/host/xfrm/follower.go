@@ -26,8 +26,8 @@ type Options struct {
 	// Mark is the mark that inbound SAs must require of packets. Zero means IfID. Received packets do not have it, so
 	// the kernel does not process them with these SAs, even while the engine is not running.
 	Mark uint32
-	// Notify is called with each new State, by one goroutine at a time, first before Follow returns.
-	Notify func(*State)
+	// Notify is called with each new Snapshot, by one goroutine at a time, first before Follow returns.
+	Notify func(*Snapshot)
 	// Refused, if set, is called with the reason why an SA is unusable. It may call methods of the Follower, except
 	// Close.
 	Refused func(error)
@@ -36,8 +36,8 @@ type Options struct {
 	buffer int // as in netwatch.Options
 }
 
-// State has the policies and SAs of an if_id at one moment. It is immutable; an SA keeps its pointer for its lifetime.
-type State struct {
+// Snapshot has the policies and SAs of an if_id at one moment. It is immutable; an SA keeps its pointer all its life.
+type Snapshot struct {
 	Policies []*Policy // in order of priority, the smallest number first
 	Outbound []*SA     // the kernel can no longer send with them; newest last
 	Inbound  []*SA
@@ -478,7 +478,7 @@ func (f *Follower) count(change func()) {
 
 // notify passes on the current state.
 func (f *Follower) notify() {
-	s := &State{Policies: slices.Clone(f.policies)}
+	s := &Snapshot{Policies: slices.Clone(f.policies)}
 	for _, e := range f.entries {
 		switch e.status {
 		case inbound:
@@ -503,9 +503,9 @@ type Source interface {
 	Close()
 }
 
-// Static returns a function like Follow with a constant State, for tests and demonstrations. Reusing its keys in
+// Static returns a function like Follow with a constant Snapshot, for tests and demonstrations. Reusing its keys in
 // another process repeats sequence numbers, which breaks the encryption.
-func Static(s *State) func(Options) (Source, error) {
+func Static(s *Snapshot) func(Options) (Source, error) {
 	return func(o Options) (Source, error) {
 		o.Notify(s)
 		return static{Counters{Taken: uint64(len(s.Outbound))}}, nil

@@ -218,7 +218,7 @@ func TestEndOfAnSA(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &Follower{entries: []*entry{{sa: sa, status: outbound}}}
-		f.opt.Notify = func(*State) {}
+		f.opt.Notify = func(*Snapshot) {}
 		f.change(c.kind, c.body)
 		if len(f.entries) != c.left {
 			t.Errorf("%s: %d SAs are left", c.name, len(f.entries))

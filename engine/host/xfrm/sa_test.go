@@ -72,7 +72,7 @@ func TestTakesSAs(t *testing.T) {
 	f, s := follow(t)
 	addSA(t, peer, us, 0x2001, receivable)
 	addSA(t, us, peer, 0x1001, fresh)
-	x := s.wait(t, "pair of SAs", func(x *State) bool {
+	x := s.wait(t, "pair of SAs", func(x *Snapshot) bool {
 		return len(x.Inbound) == 1 && len(x.Outbound) == 1
 	})
 	key, _ := hex.DecodeString(testKey)
@@ -96,16 +96,16 @@ func TestTakesSAs(t *testing.T) {
 	// Rekey: the new pair is added, then the old one is removed.
 	addSA(t, peer, us, 0x2002, receivable)
 	addSA(t, us, peer, 0x1002, fresh)
-	x = s.wait(t, "second pair", func(x *State) bool {
+	x = s.wait(t, "second pair", func(x *Snapshot) bool {
 		return len(x.Inbound) == 2 && len(x.Outbound) == 2
 	})
 	if x.Outbound[1].SPI != 0x1002 || x.Outbound[0] != out || x.Inbound[0] != in {
 		t.Errorf("outbound %v, inbound %v", x.Outbound, x.Inbound)
 	}
 	ip(t, "xfrm state delete src "+us+" dst "+peer+" proto esp spi 0x1001")
-	s.wait(t, "deletion", func(x *State) bool { return len(x.Outbound) == 1 })
+	s.wait(t, "deletion", func(x *Snapshot) bool { return len(x.Outbound) == 1 })
 	ip(t, "xfrm state flush")
-	s.wait(t, "flush", func(x *State) bool { return len(x.Outbound)+len(x.Inbound) == 0 })
+	s.wait(t, "flush", func(x *Snapshot) bool { return len(x.Outbound)+len(x.Inbound) == 0 })
 }
 
 // TestTakesSAsOfEachKind uses SAs older than the Follower, SAs added before their policies, IPv6, tunnels, keys of 256
@@ -120,7 +120,7 @@ func TestTakesSAsOfEachKind(t *testing.T) {
 		t.Errorf("without a policy: %v", x.Outbound)
 	}
 	addPolicies(t, "if_id 0x7877")
-	s.wait(t, "two SAs", func(x *State) bool { return len(x.Outbound) == 2 })
+	s.wait(t, "two SAs", func(x *Snapshot) bool { return len(x.Outbound) == 2 })
 	for _, spi := range []int{0x1001, 0x1002} {
 		if n := sentBy(t, spi); n != 1<<32-1 {
 			t.Errorf("SPI %#x: the kernel's send counter is %#x", spi, n)
@@ -131,7 +131,7 @@ func TestTakesSAsOfEachKind(t *testing.T) {
 	ip(t, "xfrm state add src fd99::1 dst fd98::1 proto esp spi 0x1004 reqid 11 mode tunnel aead "+
 		"'rfc4106(gcm(aes))' 0x"+testKey+"14151617"+testKey[:24]+" 128 flag esn replay-window 64 "+
 		"if_id 0x7877 limit byte-soft 1000 limit byte-hard 2000 limit packet-hard 7")
-	x := s.wait(t, "tunnel", func(x *State) bool { return len(x.Outbound) == 3 })
+	x := s.wait(t, "tunnel", func(x *Snapshot) bool { return len(x.Outbound) == 3 })
 	sa := x.Outbound[2]
 	if sa.Mode != esp.Tunnel || sa.Src.String() != "fd99::1" || len(sa.Keymat) != 36 ||
 		sa.Limits.SoftBytes != 1000 || sa.Limits.HardBytes != 2000 || sa.Limits.HardPackets != 7 ||
@@ -164,7 +164,7 @@ func TestKernelCannotSendWithATakenSA(t *testing.T) {
 	d := newDaemon(t)
 	f, s := follow(t)
 	addSA(t, us, peer, 0x1001, fresh+" mode tunnel")
-	x := s.wait(t, "SA", func(x *State) bool { return len(x.Outbound) == 1 })
+	x := s.wait(t, "SA", func(x *Snapshot) bool { return len(x.Outbound) == 1 })
 	before := outStateSeqErrors(t)
 	send()
 	if n := outStateSeqErrors(t) - before; n == 0 {
@@ -213,7 +213,7 @@ func TestNeverTakesAnSATwice(t *testing.T) {
 	addSA(t, us, peer, 0x1001, fresh)
 	addSA(t, us, peer, 0x1002, "if_id 0x7877 replay-window 32")
 	addSA(t, peer, us, 0x2001, receivable)
-	s.wait(t, "SAs", func(x *State) bool { return len(x.Outbound) == 2 && len(x.Inbound) == 1 })
+	s.wait(t, "SAs", func(x *Snapshot) bool { return len(x.Outbound) == 2 && len(x.Inbound) == 1 })
 	f.Close() // as a crash would
 	f, s = follow(t)
 	heard := map[string]bool{<-d.expired: true, <-d.expired: true, <-d.expired: true}
@@ -225,7 +225,7 @@ func TestNeverTakesAnSATwice(t *testing.T) {
 		t.Errorf("%+v, %v, inbound %v", n, err, s.last().Inbound)
 	}
 	addSA(t, us, peer, 0x1003, fresh) // the daemon's answer
-	x := s.wait(t, "successor", func(x *State) bool { return len(x.Outbound) == 1 })
+	x := s.wait(t, "successor", func(x *Snapshot) bool { return len(x.Outbound) == 1 })
 	if x.Outbound[0].SPI != 0x1003 {
 		t.Error(x.Outbound)
 	}
@@ -266,7 +266,7 @@ func TestRefusesUnusableSAs(t *testing.T) {
 	// An SA for the host's own traffic is ignored.
 	addSA(t, peer, us, 0x4000, "flag esn replay-window 32")
 	addSA(t, peer, us, 0x4001, receivable)
-	s.wait(t, "good one", func(x *State) bool { return len(x.Inbound) == 1 })
+	s.wait(t, "good one", func(x *Snapshot) bool { return len(x.Inbound) == 1 })
 	if n, _ := f.Counters(); n.Refused != refusals {
 		t.Errorf("%+v", n)
 	}
@@ -279,7 +279,7 @@ func TestExpireAndAccount(t *testing.T) {
 	f, s := follow(t)
 	addSA(t, peer, us, 0x2001, receivable)
 	addSA(t, us, peer, 0x1001, fresh)
-	x := s.wait(t, "pair of SAs", func(x *State) bool {
+	x := s.wait(t, "pair of SAs", func(x *Snapshot) bool {
 		return len(x.Inbound) == 1 && len(x.Outbound) == 1
 	})
 	for _, sa := range []*SA{x.Inbound[0], x.Outbound[0]} {
@@ -304,7 +304,7 @@ func TestExpireAndAccount(t *testing.T) {
 		}
 		hears(t, d.expired, fmt.Sprintf("%#x hard 1", sa.SPI))
 	}
-	s.wait(t, "end of both", func(x *State) bool { return len(x.Outbound)+len(x.Inbound) == 0 })
+	s.wait(t, "end of both", func(x *Snapshot) bool { return len(x.Outbound)+len(x.Inbound) == 0 })
 	if err := f.Account(x.Inbound[0], 1, 1); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("a deleted SA: %v", err)
 	}

@@ -78,23 +78,23 @@ func addPolicies(t *testing.T, more string) {
 // states collects the reports of a Follower.
 type states struct {
 	mu   sync.Mutex
-	list []*State
+	list []*Snapshot
 }
 
-func (s *states) add(x *State) {
+func (s *states) add(x *Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, x)
 }
 
-func (s *states) last() *State {
+func (s *states) last() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list[len(s.list)-1]
 }
 
 // wait waits until the last state satisfies a condition, and returns that state.
-func (s *states) wait(t *testing.T, what string, is func(x *State) bool) *State {
+func (s *states) wait(t *testing.T, what string, is func(x *Snapshot) bool) *Snapshot {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		x := s.last()
@@ -142,7 +142,7 @@ func TestFollowReportsPolicies(t *testing.T) {
 	}
 	ip(t, "xfrm policy add src fd99::/64 dst fd98::/48 dir out if_id 0x7877 priority 7 tmpl "+
 		"src fd99::1 dst fd98::1 proto esp reqid 10 mode tunnel")
-	x = s.wait(t, "third policy", func(x *State) bool { return len(x.Policies) == 3 })
+	x = s.wait(t, "third policy", func(x *Snapshot) bool { return len(x.Policies) == 3 })
 	if p := x.Policies[2]; p.Mode != esp.Tunnel || !p.Out || p.Dst.String() != "fd98::1" ||
 		!p.Matches(at("[fd99::5]:1"), at("[fd98::7]:2")) ||
 		p.Matches(at("[fd97::5]:1"), at("[fd98::7]:2")) || p.Matches(at(us+":1"), at(peer+":2")) {
@@ -152,9 +152,9 @@ func TestFollowReportsPolicies(t *testing.T) {
 	addPolicies(t, "")
 	ip(t, "xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir out if_id 0x7877 action block")
 	ip(t, "xfrm policy delete src fd99::/64 dst fd98::/48 dir out if_id 0x7877")
-	s.wait(t, "policy less", func(x *State) bool { return len(x.Policies) == 2 })
+	s.wait(t, "policy less", func(x *Snapshot) bool { return len(x.Policies) == 2 })
 	ip(t, "xfrm policy flush")
-	s.wait(t, "end of all policies", func(x *State) bool { return len(x.Policies) == 0 })
+	s.wait(t, "end of all policies", func(x *Snapshot) bool { return len(x.Policies) == 0 })
 }
 
 // TestDeletionsNameTheMark deletes one of two SAs that share their address and SPI, and the other one must stay. The
@@ -163,7 +163,7 @@ func TestDeletionsNameTheMark(t *testing.T) {
 	namespace(t)
 	left := make(chan []saKey, 10)
 	f := &Follower{}
-	f.opt.Notify = func(*State) {
+	f.opt.Notify = func(*Snapshot) {
 		var keys []saKey
 		for _, e := range f.entries {
 			keys = append(keys, e.sa.id())
@@ -250,7 +250,7 @@ func TestAcquireReachesTheDaemon(t *testing.T) {
 func TestFollowExcludesAnotherProcess(t *testing.T) {
 	namespace(t)
 	f, _ := follow(t)
-	o := Options{IfID: testIfID, Notify: func(*State) {}}
+	o := Options{IfID: testIfID, Notify: func(*Snapshot) {}}
 	if _, err := Follow(o); !errors.Is(err, unix.EADDRINUSE) ||
 		!strings.Contains(err.Error(), "if_id 0x7877") {
 		t.Errorf("a second one: %v", err)
@@ -281,7 +281,7 @@ func TestFollowExcludesAtOneTime(t *testing.T) {
 				runtime.LockOSThread() // the thread ends with the goroutine
 				err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET)
 				<-begin
-				f, err2 := Follow(Options{IfID: testIfID, Notify: func(*State) {}})
+				f, err2 := Follow(Options{IfID: testIfID, Notify: func(*Snapshot) {}})
 				if err != nil || err2 != nil && !errors.Is(err2, unix.EADDRINUSE) {
 					t.Error(err, err2)
 				}
@@ -343,7 +343,7 @@ func TestOverrun(t *testing.T) {
 	namespace(t)
 	var s states
 	var gate sync.Mutex
-	f, err := Follow(Options{IfID: testIfID, buffer: 16 << 10, Notify: func(x *State) {
+	f, err := Follow(Options{IfID: testIfID, buffer: 16 << 10, Notify: func(x *Snapshot) {
 		gate.Lock()
 		defer gate.Unlock()
 		s.add(x)
@@ -366,7 +366,7 @@ func TestOverrun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, string(out))
 	}
-	s.wait(t, "policies", func(x *State) bool { return len(x.Policies) == n })
+	s.wait(t, "policies", func(x *Snapshot) bool { return len(x.Policies) == n })
 	if f.Watch().Counters().Overruns == 0 {
 		t.Error("nothing was dropped: this test shows nothing")
 	}

@@ -57,7 +57,7 @@ type ikeEnd struct {
 	host    *Host
 	m       *ipsec.Manager
 	boots   int
-	state   *xfrm.State
+	state   *xfrm.Snapshot
 	asked   []ikeRequest
 	arrived int // number of ESP packets that arrived
 	clear   int // arrived segments in the clear that should have been protected
@@ -121,7 +121,7 @@ func (e *ikeEnd) boot(h *Host, second bool) *ipsec.Manager {
 	}
 	e.host, e.m = h, ipsec.New(c)
 	e.boots++
-	e.asked, e.state = nil, &xfrm.State{}
+	e.asked, e.state = nil, &xfrm.Snapshot{}
 	h.Each(e.answer)
 	i.wide.world.After(0, func() { e.install(nil, nil) })
 	if e.boots > 1 {
@@ -189,7 +189,7 @@ func (e *ikeEnd) answer(tick.Time) {
 
 // install adds two SAs to the kernel, either of which may be nil.
 func (e *ikeEnd) install(in, out *xfrm.SA) {
-	s := &xfrm.State{Inbound: slices.Clone(e.state.Inbound),
+	s := &xfrm.Snapshot{Inbound: slices.Clone(e.state.Inbound),
 		Outbound: slices.Clone(e.state.Outbound)}
 	for _, peer := range e.i.ends {
 		if peer != e {
@@ -212,7 +212,7 @@ func (e *ikeEnd) install(in, out *xfrm.SA) {
 // remove deletes the SAs for which the function is returns true.
 func (e *ikeEnd) remove(is func(*observedSA) bool) {
 	gone := func(sa *xfrm.SA) bool { return is(e.i.sas[sa.SPI]) }
-	e.state = &xfrm.State{Policies: e.state.Policies,
+	e.state = &xfrm.Snapshot{Policies: e.state.Policies,
 		Inbound:  slices.DeleteFunc(slices.Clone(e.state.Inbound), gone),
 		Outbound: slices.DeleteFunc(slices.Clone(e.state.Outbound), gone)}
 	e.m.Update(e.state)

@@ -78,7 +78,7 @@ type end struct {
 	id             uint64
 	added          uint64 // number of additions to the peer's counter
 	act            func() error
-	actAt          int   // number of remaining operations at which act runs
+	actAtLeft      int   // act runs when this many operations are left
 	actErr         error // error of act
 }
 
@@ -87,7 +87,7 @@ func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error)
 	if err != nil {
 		return nil, err
 	}
-	e := &end{End: v, key: key, rnd: rnd, ops: ops, sends: ops / 3, total: ops / 3, actAt: -1}
+	e := &end{End: v, key: key, rnd: rnd, ops: ops, sends: ops / 3, total: ops / 3, actAtLeft: -1}
 	if e.target, err = dev.Alloc(targetSize); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (e *end) wait(ctx context.Context, got []verbs.Completion) (int, error) {
 // post posts as many operations as may be outstanding.
 func (e *end) post() error {
 	for e.ops > 0 && len(e.out) < underWay {
-		if e.ops <= e.actAt && e.act != nil {
+		if e.ops <= e.actAtLeft && e.act != nil {
 			f := e.act
 			e.act = nil
 			if err := f(); err != nil {

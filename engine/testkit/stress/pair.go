@@ -110,13 +110,13 @@ func (p *pair) plan() {
 		e = p.b
 		p.back = p.back || p.fate == disconnect
 	}
-	e.actAt = p.rnd.IntN(e.ops + 1)
+	e.actAtLeft = p.rnd.IntN(e.ops + 1)
 	switch p.fate {
 	case closeQP:
 		e.act = e.QP.Close
 	case disconnect:
 		qp, after := e.QP, time.Duration(p.rnd.IntN(int(restless/4)))
-		e.actAt, e.act = e.ops, func() error {
+		e.actAtLeft, e.act = e.ops, func() error {
 			time.AfterFunc(after, func() { qp.Disconnect() })
 			return nil
 		}
@@ -133,7 +133,7 @@ func (e *end) deregister() error {
 		fill(e.target, poison) // no longer accessible to the peer
 		e.shut = true
 	case errors.Is(e.actErr, verbs.ErrBusy):
-		e.act, e.actAt, e.actErr = e.deregister, e.ops-1, nil
+		e.act, e.actAtLeft, e.actErr = e.deregister, e.ops-1, nil
 	}
 	return e.actErr
 }

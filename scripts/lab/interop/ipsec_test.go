@@ -85,7 +85,7 @@ func TestRpingOverESP(t *testing.T) {
 			if err := b.net.Peer.Do(func() (err error) {
 				d, err = xdp.Open(xdp.Config{Interface: vm.PeerLink, Queues: []int{0},
 					IPsec: &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: c.mode}},
-						Follow: xfrm.Static(&xfrm.State{Outbound: []*xfrm.SA{there},
+						Follow: xfrm.Static(&xfrm.Snapshot{Outbound: []*xfrm.SA{there},
 							Inbound: []*xfrm.SA{back}})}})
 				return err
 			}); err != nil {

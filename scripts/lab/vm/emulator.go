@@ -29,7 +29,7 @@ type NIC struct {
 	MAC    string
 	Taps   []*os.File // one file for each queue of the tap, from OpenTap; the caller may close them after Start
 
-	wired bool // Taps holds the emulator's end of a wire instead of a tap
+	wired bool // with Options.Intercept: Taps holds the emulator's socket of the wire in front of the tap
 }
 
 // OpenTap makes a tap device in the calling thread's network namespace and returns one file for each queue. The device
