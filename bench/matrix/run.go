@@ -204,8 +204,8 @@ const (
 	FileMarkdown = "results.md"
 )
 
-// ModelDir returns the folder below parent for results of res's processor model. Each model has its own, because results
-// of two models cannot be compared.
+// ModelDir returns the folder below parent for results of res's processor model. Each model has its own, because
+// results of two models cannot be compared.
 func (res *Results) ModelDir(parent string) string {
 	return filepath.Join(parent, strings.Join(strings.FieldsFunc(strings.ToLower(res.Env.CPU),
 		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-"))
