@@ -2,6 +2,7 @@ package xdp_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
 
@@ -74,6 +76,35 @@ func TestDelayedStartup(t *testing.T) {
 	}
 	if err := c.Close(); err != nil { // the connection belongs to the queue pair now
 		t.Error(err)
+	}
+	verbstest.Exercise(t, a, b)
+}
+
+// TestUpgradeOfConnectedQP upgrades a stream with a queue pair that is connected already. The connection goes on.
+func TestUpgradeOfConnectedQP(t *testing.T) {
+	da, db, tn := xdpPair(t, topo.Options{}, nil)
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	ln, err := db.ListenStream(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7175), 0,
+		xdp.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := da.DialStream(ctx, ln.Addr(), xdp.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := da.Upgrade(ctx, c.Stream(), a.QP, nil, nil); !errors.Is(err, verbs.ErrHasConn) {
+		t.Fatalf("Upgrade: %v", err)
+	}
+	select {
+	case <-a.QP.Done():
+		t.Fatalf("the connection ended: %v", a.QP.Err())
+	default:
 	}
 	verbstest.Exercise(t, a, b)
 }

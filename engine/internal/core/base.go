@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -77,7 +78,7 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 		if err = start(c); err == nil {
 			err = c.await(ctx)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, verbs.ErrHasConn) { // as in dialWithRetries
 			qp.GiveUp(err)
 		}
 	}
