@@ -51,22 +51,14 @@ const (
 // bondBW returns a trial that compares the bandwidth of Writes on a bond with that on its first card alone.
 func bondBW(options string) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
-		var onCard, onBond []float64
-		for range 3 {
-			rate, err := r.writeBandwidth(mode, "-q 8 -D 3")
-			if err != nil {
+		measure := func() (float64, error) { return r.writeBandwidth(mode, "-q 8 -D 3") }
+		return compare(func() (rate float64, err error) {
+			_, err = withBond(r, options, func() (string, error) {
+				rate, err = measure()
 				return "", err
-			}
-			onCard = append(onCard, rate)
-			if _, err = withBond(r, options, func() (string, error) {
-				rate, err = r.writeBandwidth(mode, "-q 8 -D 3")
-				return "", err
-			}); err != nil {
-				return "", err
-			}
-			onBond = append(onBond, rate)
-		}
-		return ratio(onBond, onCard), nil
+			})
+			return rate, err
+		}, measure)
 	}
 }
 

@@ -43,10 +43,24 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// ratio returns as text the medians of two lists of rates in MiB/s, and their quotient.
-func ratio(of, to []float64) string {
-	x, y := median(of), median(to)
-	return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f", x, y, x/y)
+// compare measures two rates in MiB/s in turns. It returns as text their medians, and the median, the smallest and the
+// largest of the ratios within a round.
+func compare(first, second func() (float64, error)) (string, error) {
+	const rounds = 5
+	var x, y, ratios []float64
+	for range rounds {
+		a, err := first()
+		if err != nil {
+			return "", err
+		}
+		b, err := second()
+		if err != nil {
+			return "", err
+		}
+		x, y, ratios = append(x, a), append(y, b), append(ratios, a/b)
+	}
+	return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f (%.2f – %.2f)", median(x), median(y),
+		median(ratios), ratios[0], ratios[rounds-1]), nil // median has sorted them
 }
 
 // framesPerSecond writes from host A to B through daemons. It returns the frames that both received per second of the

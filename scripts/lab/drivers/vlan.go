@@ -37,25 +37,16 @@ $ip addr add 198.18.0.$n/24 dev vlan7`
 	})
 }
 
-// vlanBW compares the bandwidth of Writes on a VLAN with that on its card: the medians of three measurements, which
-// alternate.
+// vlanBW compares the bandwidth of Writes on a VLAN with that on its card.
 func vlanBW(r *rig, mode string) (string, error) {
 	return withVLANs(r, func() (string, error) {
-		var onCard, onVLAN []float64
-		for range 3 {
-			for _, on := range []struct {
-				dev, addr string
-				rates     *[]float64
-			}{{nic, addrB, &onCard}, {"vlan5", vlanAddr, &onVLAN}} {
-				r.dev, r.addr = on.dev, on.addr
-				rate, err := r.writeBandwidth(mode, "-q 8 -D 3")
-				if err != nil {
-					return "", err
-				}
-				*on.rates = append(*on.rates, rate)
+		on := func(dev, addr string) func() (float64, error) {
+			return func() (float64, error) {
+				r.dev, r.addr = dev, addr
+				return r.writeBandwidth(mode, "-q 8 -D 3")
 			}
 		}
-		return ratio(onVLAN, onCard), nil
+		return compare(on("vlan5", vlanAddr), on(nic, addrB))
 	})
 }
 
