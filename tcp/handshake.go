@@ -67,8 +67,10 @@ func (c *Conn) negotiate(s *Segment, now tick.Time) {
 }
 
 // adoptUTO replaces the user timeout by the larger of it and that of the peer's option, within limits (RFC 5482, 3.1).
+// A consumer that wants none keeps none.
 func (c *Conn) adoptUTO(s *Segment) {
-	if s.Opt.Present&wire.HasUTO == 0 || !c.cfg.AdoptUTO || s.Opt.UTO.Value == 0 {
+	if s.Opt.Present&wire.HasUTO == 0 || !c.cfg.AdoptUTO || s.Opt.UTO.Value == 0 ||
+		c.cfg.UserTimeout < 0 {
 		return
 	}
 	d := tick.Duration(s.Opt.UTO.Value) * tick.Second

@@ -54,6 +54,28 @@ func TestUserTimeoutOption(t *testing.T) {
 	}
 }
 
+// TestUserTimeoutNever: the peer's option does not end a connection whose consumer wants no user timeout.
+func TestUserTimeoutNever(t *testing.T) {
+	p := newPeer(t, tcp.Config{UserTimeout: -1, AdoptUTO: true})
+	p.c.Connect(p.now)
+	p.out()
+	p.in(fSA, 0, 1, 0, mss(1000))
+	p.out()
+	p.in(fA, 1, 1, 0, func(s *tcp.Segment) {
+		s.Opt.Present |= wire.HasUTO
+		s.Opt.UTO = wire.UserTimeout{Minutes: true, Value: 10}
+	})
+	p.src.sizes = []int{1000}
+	for end := p.now.Add(tcp.UTOMax); p.now < end && p.c.State() == tcp.Established; {
+		p.out()
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+	}
+	if s := p.c.State(); s != tcp.Established {
+		t.Errorf("the connection is in %v", s)
+	}
+}
+
 // TestWantRcvSpace: a receive buffer that follows WantRcvSpace grows so far that 5 MB arrive faster than its initial
 // 64 KiB per round trip would allow. Info reports the receiver's estimate of the round trip.
 func TestWantRcvSpace(t *testing.T) {

@@ -11,10 +11,9 @@ import (
 // watch checks the progress that a peer must make while others wait for its connection or the name of its file. Beats
 // do not count.
 type watch struct {
-	remaining uint64          // maximum number of bytes that count as progress
-	contended func() bool     // reports whether others wait
-	sharers   func() uint64   // connections that share the work; nil: one
-	until     context.Context // done when the peer's time is up; nil: never
+	remaining uint64        // maximum number of bytes that count as progress
+	contended func() bool   // reports whether others wait
+	sharers   func() uint64 // connections that share the work; nil: one
 
 	mu          sync.Mutex // for the goroutine of the Beats and the one that receives
 	end         func(error)
@@ -23,14 +22,10 @@ type watch struct {
 	ticks       int    // ticks of the current idle time, in all of which others waited
 }
 
-// receiveMoving is receive, but it also ends when w.until is done, or when the peer makes less progress than w
-// requires.
+// receiveMoving is receive, but it also ends when the peer makes less progress than w requires.
 func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if w.until != nil {
-		defer context.AfterFunc(w.until, func() { cancel(context.Cause(w.until)) })()
-	}
 	w.mu.Lock()
 	w.end = cancel
 	w.mu.Unlock()

@@ -79,17 +79,17 @@ func writeShares(w io.Writer, res *ShareResult) error {
 		}
 		return s
 	}
-	row := func(name, a, b string, r *ShareRound) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%.4f\t%.4f\t%.4f\t%.1f\t%d\t%d\t\n", name, a, b, r.Ratio,
-			r.JainOurs, r.JainKernel, r.Jain, 100*r.Used, r.Lost, r.Dropped)
+	row := func(name, a, b string, r *ShareRound, counts string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%.4f\t%.4f\t%.4f\t%.1f\t%s\t\n", name, a, b, r.Ratio,
+			r.JainOurs, r.JainKernel, r.Jain, 100*r.Used, counts)
 	}
 	for i := range res.Rounds {
 		r := &res.Rounds[i]
 		row(fmt.Sprint(i+1), fmt.Sprintf("%.2f", sum(r.Ours)), fmt.Sprintf("%.2f", sum(r.Kernel)),
-			r)
+			r, fmt.Sprintf("%d\t%d", r.Lost, r.Dropped))
 	}
 	if len(res.Rounds) > 1 {
-		row("median", "", "", &res.Median)
+		row("median", "", "", &res.Median, "\t")
 	}
 	return t.Flush()
 }

@@ -178,6 +178,7 @@ func TestErrorsElsewhere(t *testing.T) {
 		want string
 	}{
 		{"no file", Source{Path: "/no/such/file"}, "xwarp config default > /no/such/file"},
+		{"directory", Source{Path: t.TempDir()}, "is a directory"},
 		{"flag", Source{Path: path, Set: []string{"daemon.logl_evel=info"}},
 			`did you mean "daemon.log_level"?`},
 		{"flag without value", Source{Path: path, Set: []string{"daemon.log_level"}}, "key=value"},
@@ -192,6 +193,8 @@ func TestErrorsElsewhere(t *testing.T) {
 	} {
 		if _, err := Load(tc.src); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		} else if tc.name != "no file" && strings.Contains(err.Error(), "create it") {
+			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
 }

@@ -112,8 +112,11 @@ func readFile(path string) (name, text string, err error) {
 	if path == "" && errors.Is(err, os.ErrNotExist) {
 		return "", "", nil
 	}
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return "", "", fmt.Errorf("%w (create it: xwarp config default > %s)", err, name)
+	}
+	if err != nil {
+		return "", "", err
 	}
 	return name, string(b), nil
 }
