@@ -46,6 +46,7 @@ const (
 	activeBackup = "mode active-backup miimon 50"
 	balanceXOR   = "mode balance-xor miimon 50 xmit_hash_policy layer3+4"
 	lacp         = "mode 802.3ad miimon 50 lacp_rate fast xmit_hash_policy layer3+4"
+	arpMonitor   = "mode active-backup arp_interval 100 arp_ip_target 192.0.2.$((3 - n))"
 )
 
 // bondBW returns a trial that compares the bandwidth of Writes on a bond with that on its first card alone.
@@ -70,23 +71,39 @@ const slowBondSize = 24
 
 // bondFailovers returns a trial that copies over one connection while the links of a bond fail in turn.
 func bondFailovers(options string) func(*rig, string) (string, error) {
-	return duringBondCopy(options, (*rig).failOver)
+	return duringBondCopy(options, failOver(20))
 }
 
 // bondMembers returns a trial that copies over one connection while members leave the bond and return.
 func bondMembers(options string) func(*rig, string) (string, error) {
-	return duringBondCopy(options, (*rig).changeMembers)
+	return duringBondCopy(options, changeMembers)
 }
 
 // changeMembers makes the members of a bond leave and return in turn, four times in all.
-func (r *rig) changeMembers() error {
+func changeMembers(r *rig) error {
 	return r.cycleMembers(4, "nomaster", 2*time.Second, "master bond0", 3*time.Second)
 }
 
-// failOver takes the links of a bond down and up in turn, 20 times in all.
-func (r *rig) failOver() error {
+// failOver returns a function that takes the links of a bond down and up in turn, n times in all.
+func failOver(n int) func(*rig) error {
 	const pause = 700 * time.Millisecond
-	return r.cycleMembers(20, "down", pause, "up", pause)
+	return func(r *rig) error { return r.cycleMembers(n, "down", pause, "up", pause) }
+}
+
+// failOverByARP takes the links of a bond with ARP monitoring down and up in turn. Such a bond does not look at the
+// links: it changes members when the other host does not answer.
+func failOverByARP(r *rig) error {
+	for i := range 6 {
+		link := "ip link set " + []string{nic, secondNIC}[i%2] + " "
+		if err := r.onBoth(link + "down"); err != nil {
+			return err
+		}
+		if err := errors.Join(r.reachable(), r.onBoth(link+"up"), r.reachable()); err != nil {
+			return err
+		}
+		time.Sleep(2 * time.Second)
+	}
+	return nil
 }
 
 // membersUp waits until the bond of a host uses both members: a card may take seconds to bring its link up, and LACP
@@ -101,9 +118,14 @@ echo "the bond does not use both members"
 exit 1'`
 
 // cycleMembers takes the members of a bond away in turn, n times in all: by the ip link setting away on both hosts for
-// the time isAway, then by the setting back until the bond uses them, and for the time isBack.
+// the time isAway, then by the setting back until the bond uses them, and for the time isBack. It fails if that cost
+// the sender more than one retransmission timeout for each change.
 func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string,
 	isBack time.Duration) error {
+	before, err := r.Timeouts(hostA)
+	if err != nil {
+		return err
+	}
 	for i := range n {
 		link := "ip link set " + []string{nic, secondNIC}[i%2] + " "
 		if err := r.onBoth(link + away); err != nil {
@@ -115,7 +137,11 @@ func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string
 		}
 		time.Sleep(isBack)
 	}
-	return nil
+	after, err := r.Timeouts(hostA)
+	if err == nil && after-before > uint64(2*n) {
+		err = fmt.Errorf("%d retransmission timeouts in %d changes", after-before, 2*n)
+	}
+	return err
 }
 
 // bondModes copies over one connection while the bond's mode changes. One of the modes is unknown to xwarp, which must
@@ -137,31 +163,39 @@ ip link set bond0 up'`, other)); err != nil {
 	})(r, mode)
 }
 
-// duringBondCopy returns a trial that runs f during one copy over a bond of slow cables and compares the data
-// afterwards.
+// duringBondCopy returns a trial that runs f during one copy over a bond of slow cables.
 func duringBondCopy(options string, f func(*rig) error) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (string, error) {
-		return withBond(r, options, func() (text string, err error) {
-			defer r.heal()
-			if err := r.MakePayload(slowBondSize); err != nil {
-				return "", err
-			}
-			defer func() { err = errors.Join(err, r.MakePayload(r.size)) }()
-			c, err := r.slowCopy(mode, slowBond)
-			if err != nil {
-				return "", err
-			}
-			defer func() { err = errors.Join(err, r.Interrupt(c.Process)) }()
-			if text, err = r.outlast(c, f); err != nil {
-				return "", err
-			}
-			if _, err := r.copyFrom(mode); err != nil {
-				return "", fmt.Errorf("the copy back: %w", err)
-			}
-			return fmt.Sprintf("%s %s, one connection, in %.0f s, %s", c.how.XDPMode, c.how.Copy,
-				c.moved.Seconds, text), nil
-		})
+		return withBond(r, options, func() (string, error) { return r.copyThroughout(mode, f) })
 	}
+}
+
+// copyThroughout runs f during one copy over slow cables, through an xwarpd on each host, and compares the data
+// afterwards.
+func (r *rig) copyThroughout(mode string, f func(*rig) error) (text string, err error) {
+	defer r.heal()
+	if err := r.MakePayload(slowBondSize); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, r.MakePayload(r.size)) }()
+	return r.withDaemons(mode, "", func() (text string, err error) {
+		c, err := r.slowCopy(mode, slowBond)
+		if err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, r.Interrupt(c.Process)) }()
+		if err := r.requireNative(c.server); err != nil {
+			return "", err
+		}
+		if text, err = r.outlast(c, f); err != nil {
+			return "", err
+		}
+		if _, err := r.copyFrom(mode); err != nil {
+			return "", fmt.Errorf("the copy back: %w", err)
+		}
+		return fmt.Sprintf("%s %s, one connection, in %.0f s, %s", c.how.XDPMode, c.how.Copy,
+			c.moved.Seconds, text), nil
+	})
 }
 
 // bondFio runs fio through an xwarpd on each host while the links of their bond fail in turn, and its members leave and
@@ -193,7 +227,7 @@ func bondFio(r *rig, mode string) (string, error) {
 		}
 		if err == nil {
 			text, err = r.outlast(c, func(r *rig) error {
-				return errors.Join(r.failOver(), r.changeMembers())
+				return errors.Join(failOver(20)(r), changeMembers(r))
 			})
 		}
 		if err != nil {
@@ -206,14 +240,20 @@ func bondFio(r *rig, mode string) (string, error) {
 	})
 }
 
-// outlast runs f during a copy, which must not end before f. It then heals the cables and waits for the end of the
-// copy. text has the number of TCP resets that the hosts' kernels tried to send meanwhile.
+// outlast runs f during a copy through daemons, which must not end before f. It then heals the cables and waits for the
+// end of the copy. text has the sender's retransmission timeouts during f, and the number of TCP resets that the hosts'
+// kernels tried to send.
 func (r *rig) outlast(c *copying, f func(*rig) error) (text string, err error) {
 	before, err := r.kernelResets()
 	if err != nil {
 		return "", err
 	}
+	timeouts, err := r.Timeouts(hostA)
+	if err != nil {
+		return "", err
+	}
 	failure := f(r)
+	timeoutsAfter, unread := r.Timeouts(hostA)
 	select {
 	case <-c.done:
 		failure = errors.Join(errors.New("the copy ended before the last event"), failure)
@@ -222,9 +262,9 @@ func (r *rig) outlast(c *copying, f func(*rig) error) (text string, err error) {
 	healed := r.heal()
 	err = c.wait()
 	after, counted := r.kernelResets()
-	text = fmt.Sprintf("%d and %d resets of the kernels held", after[0]-before[0],
-		after[1]-before[1])
-	if err := errors.Join(failure, err, healed, counted); err != nil {
+	text = fmt.Sprintf("%d retransmission timeouts, %d and %d resets of the kernels held",
+		timeoutsAfter-timeouts, after[0]-before[0], after[1]-before[1])
+	if err := errors.Join(failure, err, healed, counted, unread); err != nil {
 		return "", fmt.Errorf("%w, %s", errors.Join(err, r.bypassed()), text)
 	}
 	return text, nil
@@ -267,7 +307,7 @@ func bondSpreads(options string) func(*rig, string) (string, error) {
 	}
 }
 
-// bondVLAN copies over a VLAN of a bond.
+// bondVLAN copies over a VLAN of a bond while the bond's links fail in turn.
 func bondVLAN(r *rig, mode string) (string, error) {
 	const create = `modprobe 8021q
 $ip link add link bond0 name vlan5 type vlan id 5
@@ -276,7 +316,7 @@ $ip link set vlan5 up`
 	return withBond(r, activeBackup, func() (string, error) {
 		return r.onDevice("vlan5", create, "$ip link del vlan5", func() (string, error) {
 			r.addr = vlanAddr
-			return r.transfer(mode)
+			return r.copyThroughout(mode, failOver(4))
 		})
 	})
 }

@@ -44,7 +44,8 @@ func median(list []float64) float64 {
 }
 
 // compare measures two rates in MiB/s in turns. It returns as text their medians, and the median, the smallest and the
-// largest of the ratios within a round.
+// largest of the ratios within a round. It fails if the first rate is less than 0.9 of the second, both by that median
+// and by the best rounds.
 func compare(first, second func() (float64, error)) (string, error) {
 	const rounds = 5
 	var x, y, ratios []float64
@@ -59,8 +60,13 @@ func compare(first, second func() (float64, error)) (string, error) {
 		}
 		x, y, ratios = append(x, a), append(y, b), append(ratios, a/b)
 	}
-	return fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f (%.2f – %.2f)", median(x), median(y),
-		median(ratios), ratios[0], ratios[rounds-1]), nil // median has sorted them
+	ratio, best := median(ratios), slices.Max(x)/slices.Max(y)
+	text := fmt.Sprintf("%.1f / %.1f MiB/s, ratio %.2f (%.2f – %.2f), best to best %.2f", median(x),
+		median(y), ratio, ratios[0], ratios[rounds-1], best) // median has sorted them
+	if ratio < 0.9 && best < 0.9 {
+		return "", errors.New(text)
+	}
+	return text, nil
 }
 
 // framesPerSecond writes from host A to B through daemons. It returns the frames that both received per second of the

@@ -29,6 +29,8 @@ func (r *rig) onDevice(name, create, remove string, f func() (string, error)) (t
 const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$ip addr add " +
 	addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
 
+const bridgeName = "br0"
+
 // bridge transfers over a bridge on each host's card, in ring mode auto.
 func bridge(r *rig, _ string) (string, error) {
 	const create = `$ip addr flush dev eth0
@@ -37,9 +39,9 @@ $ip link set eth0 master br0
 $ip link set eth0 up
 $ip addr add 192.0.2.$n/24 dev br0
 $ip link set br0 up`
-	return r.onDevice("br0", create, "$ip link set eth0 nomaster\n$ip link del br0\n"+address,
+	return r.onDevice(bridgeName, create, "$ip link set eth0 nomaster\n$ip link del br0\n"+address,
 		func() (string, error) {
-			if _, err := r.Fix("br0"); err != nil { // switches off GRO of the card below, among others
+			if _, err := r.Fix(bridgeName); err != nil { // switches off GRO of the card below, among others
 				return "", err
 			}
 			return r.transfer("auto")

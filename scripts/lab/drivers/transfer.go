@@ -109,7 +109,7 @@ func (r *rig) client(command string) (m output.Moved, err error) {
 }
 
 // transfer copies the payload to a new server and back, with both ends in a ring mode. It checks that the server has
-// that mode. If the driver has native XDP, the server must also have that on a card with an MTU up to chunkMTU.
+// that mode, and native XDP as requireNative says.
 func (r *rig) transfer(mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {
@@ -126,14 +126,22 @@ func (r *rig) transfer(mode string) (string, error) {
 	if mode != "auto" && s.how.Copy != mode {
 		return "", fmt.Errorf("asked for %s, had %s", mode, s.how.Copy)
 	}
-	text := s.how.XDPMode
-	if text != "native" && r.kind.native && r.dev == nic && r.mtu <= chunkMTU {
-		return "", fmt.Errorf("had %s XDP", text)
+	if err := r.requireNative(s); err != nil {
+		return "", err
 	}
+	text := s.how.XDPMode
 	if mode == "auto" {
 		text += ", " + s.how.Copy
 	}
 	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, to.Rate(), from.Rate()), nil
+}
+
+// requireNative returns an error if the driver has native XDP, and s does not use it on a card, a VLAN or a bond.
+func (r *rig) requireNative(s *server) error {
+	if s.how.XDPMode != "native" && r.kind.native && r.dev != bridgeName && r.mtu <= chunkMTU {
+		return fmt.Errorf("had %s XDP", s.how.XDPMode)
+	}
+	return nil
 }
 
 // requireMode removes errNotOffered from an error, so that it counts as a failure, if the driver should have the mode

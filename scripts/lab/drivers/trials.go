@@ -52,9 +52,11 @@ func trials() []row {
 				run: bondSpreads(b.options)})
 		}
 	}
-	list = append(list, row{what: "during cp over a bond: other modes", run: bondModes},
+	list = append(list, row{what: "during cp over a bond (arp_interval): 6 failovers",
+		run: duringBondCopy(arpMonitor, failOverByARP)},
+		row{what: "during cp over a bond: other modes", run: bondModes},
 		row{what: "fio over a bond, 20 failovers, members leave and return", run: bondFio},
-		row{what: "cp over a VLAN of a bond", run: bondVLAN},
+		row{what: "during cp over a VLAN of a bond: 4 failovers", run: bondVLAN},
 		row{what: "bonds that xwarp cannot use", run: bondRefusals})
 	list = append(list, row{what: "bridge", run: bridge})
 	for _, e := range events {

@@ -133,6 +133,27 @@ func (m *Machine) Status(host string) ([]output.Device, error) {
 	return v.Devices, nil
 }
 
+// Timeouts returns the retransmission timeouts of all connections of a host's daemon, including closed ones.
+func (m *Machine) Timeouts(host string) (n uint64, err error) {
+	out, err := m.Script(Xwarp + " statistic show --json --socket " + Socket(host))
+	if err != nil {
+		return 0, err
+	}
+	var v struct {
+		Statistics []struct {
+			Part     string
+			Counters map[string]uint64
+		}
+	}
+	err = output.JSON(out, &v)
+	for _, s := range v.Statistics {
+		if s.Part == "tcp" {
+			n += s.Counters["timeouts"]
+		}
+	}
+	return n, err
+}
+
 // Fix runs xwarp doctor --fix for a device on each host. It fails if a check still fails, and returns the fixes and
 // warnings of host B as text.
 func (m *Machine) Fix(device string) (text string, err error) {
