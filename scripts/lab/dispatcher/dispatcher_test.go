@@ -30,7 +30,8 @@ listen = "0.0.0.0:7174"
 serve = "directory"
 path = "/tmp/served"
 `
-	prepare = `mount -t bpf bpf /sys/fs/bpf
+	loadFilter = "xdp-filter load v0 -f all -p allow; xdp-filter ip 192.0.2.9 -m src"
+	prepare    = `mount -t bpf bpf /sys/fs/bpf
 mkdir -p /tmp/served /run/xwarp
 modprobe veth
 ip netns add peer
@@ -51,6 +52,8 @@ head -c 300000 /dev/urandom >/tmp/data
 type host struct {
 	t *testing.T
 	m *vm.VM
+	// What xdp-loader shows of each program apart from its number: the priority and the chain call actions.
+	settings map[string]string
 }
 
 func start(t *testing.T) *host {
@@ -70,7 +73,7 @@ func start(t *testing.T) *host {
 			t.Error(err)
 		}
 	})
-	h := &host{t, m}
+	h := &host{t, m, map[string]string{}}
 	h.run(prepare)
 	return h
 }
@@ -127,16 +130,21 @@ func (h *host) stop(p *vm.Process, sig syscall.Signal) {
 	}
 }
 
-// members waits until xdp-loader shows exactly these programs on v0, in this order. Without arguments it waits until
-// there is no program.
+// members waits until xdp-loader shows exactly these programs on v0, in this order, with the settings that it showed
+// when they came. Without arguments it waits until there is no program.
 func (h *host) members(want ...string) {
 	h.t.Helper()
 	var got []string
 	for end := time.Now().Add(patience); ; {
 		got = nil
 		status := h.run("xdp-loader status v0")
-		for _, m := range regexp.MustCompile(`(?m)^ => +\d+ +(\S+)`).FindAllStringSubmatch(status, -1) {
-			got = append(got, m[1])
+		for _, m := range memberLine.FindAllStringSubmatch(status, -1) {
+			name, settings := m[2], m[1]+" "+m[3]
+			got = append(got, name)
+			if before := h.settings[name]; before != "" && before != settings {
+				h.t.Errorf("%s has the priority and actions %s, and had %s", name, settings, before)
+			}
+			h.settings[name] = settings
 		}
 		if fmt.Sprint(got) == fmt.Sprint(want) {
 			return
@@ -147,6 +155,9 @@ func (h *host) members(want ...string) {
 	}
 	h.t.Fatalf("xdp-loader shows %v, want %v", got, want)
 }
+
+// memberLine matches a program in the output of xdp-loader status: its priority, name and chain call actions.
+var memberLine = regexp.MustCompile(`(?m)^ => +(\d+) +(\S+) .* (\S+) *$`)
 
 // filters checks that xdp-filter drops packets of 192.0.2.9 and that the kernel answers 192.0.2.2.
 func (h *host) filters() {
@@ -183,7 +194,7 @@ func (h *host) doctor(want string) {
 
 func TestBesideFilter(t *testing.T) {
 	h := start(t)
-	h.run("xdp-filter load v0 -f all -p allow; xdp-filter ip 192.0.2.9 -m src")
+	h.run(loadFilter)
 	h.filters()
 
 	t.Log("xwarp joins")
@@ -197,6 +208,15 @@ func TestBesideFilter(t *testing.T) {
 	h.members("xdpfilt_alw_all", "xdpfilt_alw_udp", "xwarp_steer")
 	h.transfers()
 	h.run("xdp-loader unload v0 -i $(xdp-loader status v0 | awk '$3 == \"xdpfilt_alw_udp\" { print $4 }')")
+	h.members("xdpfilt_alw_all", "xwarp_steer")
+	h.filters()
+	h.transfers()
+
+	t.Log("xdp-filter leaves and returns")
+	h.run("xdp-filter unload v0")
+	h.members("xwarp_steer")
+	h.transfers()
+	h.run(loadFilter)
 	h.members("xdpfilt_alw_all", "xwarp_steer")
 	h.filters()
 	h.transfers()
@@ -246,6 +266,10 @@ func TestBesideFilter(t *testing.T) {
 		"xdp-loader status v0")
 	h.transfers()
 	h.doctor("xwarp is attached to v0")
+	if out, ok := h.try("xdp-filter load v0 -f all -p allow"); ok {
+		t.Errorf("xdp-filter replaces an xwarp that is attached alone: %s", out)
+	}
+	h.transfers()
 	h.stop(p, syscall.SIGTERM)
 	h.members()
 	h.run("! ls /sys/fs/bpf/ | grep xwarp")
