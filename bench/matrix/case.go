@@ -86,6 +86,7 @@ const (
 
 	ourAuto   = "xwarp as it comes" // transmit auto, with the offloads of a fresh veth
 	autoBare  = "xwarp as it comes, no markers"
+	ourCut    = "xwarp, transmit auto" // without offloads: the kernel cuts blocks into frames
 	ourGSO    = "xwarp, no markers, segmentation offload"
 	ourMarked = "xwarp, segmentation offload"
 	ourESP    = "xwarp, no markers, ESP with AES-128"

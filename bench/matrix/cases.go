@@ -143,6 +143,8 @@ func latencyCase() Case {
 		More: extraRounds,
 		Variants: []Variant{
 			variant("Write", lat(endpoint.XDP, endpoint.Write, n)),
+			variant("Write, as it comes",
+				lat(endpoint.XDP, endpoint.Write, n), auto).on(asTheyCome),
 			variant(rawRing, lat(endpoint.Raw, endpoint.Write, packet)),
 			variant("kernel TCP, blocking", tcp, sleeping).on(asTheyCome),
 			variant("kernel TCP, spinning", tcp).on(asTheyCome),
@@ -195,6 +197,7 @@ func connectCase() Case {
 		Metric: Messages,
 		Variants: []Variant{
 			variant(ours, dial(endpoint.XDP)),
+			variant(ourAuto, dial(endpoint.XDP), auto).on(asTheyCome),
 			variant(kernelAll, dial(endpoint.TCP)).on(asTheyCome),
 			variant(layered, dial(endpoint.Layered)).on(asTheyCome),
 		},
@@ -213,10 +216,13 @@ func crowdCase() Case {
 			s.Conns, s.Depth = n, max(2, 32/n)
 			s.Warmup, s.Duration = 4*warmup, 2*duration // after the warm-up all connections have left slow start
 		}
-		c.Variants = append(c.Variants, variant(name, writes(endpoint.XDP, 65536), many))
+		xdp, tcp := writes(endpoint.XDP, 65536), writes(endpoint.TCP, 65536)
+		c.Variants = append(c.Variants, variant(name, xdp, many))
 		if n >= 256 {
-			c.Variants = append(c.Variants, variant("kernel TCP, "+name,
-				writes(endpoint.TCP, 65536), many).on(noOffloads))
+			c.Variants = append(c.Variants,
+				variant(name+", as it comes", xdp, many, auto).on(asTheyCome),
+				variant("kernel TCP, "+name, tcp, many).on(noOffloads),
+				variant("kernel TCP, "+name+", as it comes", tcp, many).on(asTheyCome))
 		}
 	}
 	return c
@@ -243,22 +249,26 @@ func neighbourCase() Case {
 // steadyCase runs long enough for rare events, with the garbage collector of an ordinary program.
 func steadyCase() Case {
 	collect := func(s *endpoint.Spec) { s.Collect, s.Duration = true, steady }
+	xdp := writes(endpoint.XDP, 65536)
 	return Case{
 		Name:  steadyName,
 		Title: "Writes of 64 KiB for 30 s, MTU 1500, garbage collector as it comes", MTU: 1500,
 		Metric: Gbps, Rounds: 1,
-		Variants: []Variant{variant(ours, writes(endpoint.XDP, 65536), collect)},
+		Variants: []Variant{variant(ours, xdp, collect),
+			variant(ourAuto, xdp, collect, auto).on(asTheyCome)},
 	}
 }
 
 const steadyName = "steady"
 
 // overPath returns variants that carry messages of size bytes over a path with a relay: xwarp with and without markers,
-// and kernel TCP. All ends sleep when idle, because the relay needs a processor.
+// xwarp with transmit auto, and kernel TCP. All ends sleep when idle, because the relay needs a processor. A relay is a
+// wire: it carries no frame above the MTU. So the kernel cuts the blocks of transmit auto, as in front of a NIC.
 func overPath(size int, change option) []Variant {
 	xdp := writes(endpoint.XDP, size)
 	return []Variant{
 		variant(ours, xdp, sleeping, change).on(noOffloads),
+		variant(ourCut, xdp, sleeping, change, auto).on(noOffloads),
 		variant(ourBare, xdp, sleeping, change, noMarkers).on(noOffloads),
 		variant(kernelSum, writes(endpoint.TCP, size), sleeping, change).on(noOffloads),
 	}

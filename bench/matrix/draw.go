@@ -24,7 +24,7 @@ const (
 // palette has the colours of a plot's curves, in their order. They also differ in brightness, on a white background.
 var palette = []color.Color{
 	rgb(0x1f77b4), rgb(0xd62728), rgb(0x2ca02c), rgb(0xff7f0e), rgb(0x9467bd), rgb(0x8c564b),
-	rgb(0x17becf), rgb(0xe377c2), rgb(0x5f5f5f), rgb(0xbcbd22),
+	rgb(0x17becf), rgb(0xe377c2), rgb(0x5f5f5f), rgb(0xbcbd22), rgb(0x003f5c),
 }
 
 func rgb(v uint32) color.Color { return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 255} }

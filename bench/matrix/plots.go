@@ -118,7 +118,7 @@ func (res *Results) byMTU() []curve {
 }
 
 func (res *Results) byLoss(m Metric) []curve {
-	return res.lines([]string{ours, ourBare, kernelSum}, m,
+	return res.lines([]string{ours, ourBare, ourCut, kernelSum}, m,
 		percent(slices.Sorted(slices.Values(slices.Concat(losses, moreLosses)))),
 		func(x float64) string { return fmt.Sprintf("loss-%g", x) })
 }
