@@ -12,7 +12,7 @@ import (
 func TestSpecComplete(t *testing.T) {
 	ok := []Spec{
 		{Peer: XDP, Mode: Bandwidth}, {Peer: XDP, Mode: Latency, Verb: Read},
-		{Peer: TCP, Mode: Bandwidth, Size: 1},
+		{Peer: TCP, Mode: Bandwidth, Size: 1}, {Peer: Layered, ServerPeer: XDP, Mode: Bandwidth},
 		{Peer: XDP, Mode: Bandwidth, Bidirectional: true, Conns: MaxConns},
 	}
 	for _, s := range ok {
@@ -29,6 +29,8 @@ func TestSpecComplete(t *testing.T) {
 			Conns: MaxConns + 1},
 		{Peer: XDP, Mode: Bandwidth, Depth: -1}, {Peer: XDP, Mode: Latency, Conns: 2},
 		{Peer: TCP, Mode: Bandwidth, Bidirectional: true},
+		{Peer: TCP, ServerPeer: XDP, Mode: Bandwidth},
+		{Peer: XDP, ServerPeer: TCP, Mode: Bandwidth},
 	}
 	for _, s := range bad {
 		if err := s.Complete(); !errors.Is(err, ErrSpec) {

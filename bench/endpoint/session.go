@@ -126,7 +126,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	}
 	rep := &Report{Spec: *hello.Spec, ClientEnv: *hello.Env, ServerEnv: env, Left: hello.Left}
 	rep.compare(want)
-	own := rep.Spec
+	own := rep.Spec.AtServer()
 	spec := &own
 	if want != nil {
 		spec.Peer, spec.Transmit, spec.Ring = want.Peer, want.Transmit, want.Ring // each end has its own

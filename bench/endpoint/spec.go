@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -45,9 +46,10 @@ const (
 	Connect   Mode = "connect" // connections made and closed one after the other
 )
 
-// Spec is one measurement, the same for both ends.
+// Spec is one measurement, the same for both ends except for the Peer.
 type Spec struct {
 	Peer          Peer `json:"peer"`
+	ServerPeer    Peer `json:"server_peer,omitempty"` // the server's Peer; empty: Peer
 	Verb          Verb `json:"verb"`
 	Mode          Mode `json:"mode"`
 	Size          int  `json:"size"`       // bytes of a message; for raw frames, of the IP packet
@@ -155,10 +157,18 @@ func (s *Spec) Complete() error {
 		return fmt.Errorf("%w: AES keys of %d bits, want 128 or 256", ErrSpec, s.ESP)
 	case s.ESP != 0 && s.Peer != XDP:
 		return fmt.Errorf("%w: ESP needs RDMA over AF_XDP", ErrSpec)
+	case s.ServerPeer != "" && !(s.Peer.verbs() && s.ServerPeer.verbs()):
+		return fmt.Errorf("%w: two different peers need RDMA", ErrSpec)
 	case s.Bidirectional && (s.Mode != Bandwidth || !s.Peer.verbs()):
 		return fmt.Errorf("%w: both directions at once need bandwidth by RDMA", ErrSpec)
 	}
 	return nil
+}
+
+// AtServer returns s with the server's Peer.
+func (s Spec) AtServer() Spec {
+	s.Peer = cmp.Or(s.ServerPeer, s.Peer)
+	return s
 }
 
 // verbs reports whether p carries RDMA.

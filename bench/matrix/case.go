@@ -77,6 +77,8 @@ const (
 	ourV6     = "xwarp, IPv6"
 	layered   = "MPA over kernel TCP"
 	layeredAs = "MPA over kernel TCP with its offloads"
+	fromOther = "MPA over kernel TCP to xwarp as it comes"
+	toOther   = "xwarp as it comes to MPA over kernel TCP"
 	kernelAll = "kernel TCP"
 	kernelCut = "kernel TCP, no TSO/GSO/GRO"
 	kernelSum = "kernel TCP, no offloads"
@@ -141,6 +143,8 @@ func withESP256(s *endpoint.Spec)  { s.ESP = 256 }
 func copying(s *endpoint.Spec)     { s.Copy = true }
 func withGSO(s *endpoint.Spec)     { s.Transmit = xdp.TransmitGSO }
 func auto(s *endpoint.Spec)        { s.Transmit = xdp.TransmitAuto }
+func toXDP(s *endpoint.Spec)       { s.ServerPeer = endpoint.XDP }
+func toLayered(s *endpoint.Spec)   { s.ServerPeer = endpoint.Layered }
 
 // variant returns a Variant that measures s, changed by options.
 func variant(name string, s endpoint.Spec, options ...option) Variant {

@@ -57,6 +57,7 @@ func pathCases(losses, reorders []float64) (list []Case) {
 // frameCase compares Writes of 1 MiB with all other ways to carry the same bytes.
 func frameCase(mtu int) Case {
 	xdp, tcp := writes(endpoint.XDP, mebibyte), writes(endpoint.TCP, mebibyte)
+	mpa := writes(endpoint.Layered, mebibyte)
 	c := Case{
 		Name:  fmt.Sprintf("write-mtu%d", mtu),
 		Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps,
@@ -71,8 +72,10 @@ func frameCase(mtu int) Case {
 			variant(ourMarked, xdp, withGSO).on(noOffloads),
 			variant(rawCopy, raw(endpoint.Raw, mtu), copying),
 			variant(kernelSum, tcp).on(noOffloads),
-			variant(layered, writes(endpoint.Layered, mebibyte), noMarkers).on(noOffloads),
-			variant(layeredAs, writes(endpoint.Layered, mebibyte), noMarkers).on(asTheyCome),
+			variant(layered, mpa, noMarkers).on(noOffloads),
+			variant(layeredAs, mpa, noMarkers).on(asTheyCome),
+			variant(fromOther, mpa, noMarkers, auto, toXDP).on(asTheyCome),
+			variant(toOther, xdp, noMarkers, auto, toLayered).on(asTheyCome),
 			variant(kernelCut, tcp).on(sameFrames),
 			variant(kernelAll, tcp).on(asTheyCome),
 		},

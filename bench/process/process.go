@@ -77,8 +77,8 @@ func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	if err != nil {
 		return nil, err
 	}
-	server := r.start(ctx, t.B, t.A, b, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[1]}},
-		ipv6)
+	server := r.start(ctx, t.B, t.A, b, job{Spec: spec.AtServer(),
+		Place: endpoint.Place{CPU: r.CPUs[1]}}, ipv6)
 	client := r.start(ctx, t.A, t.B, a, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[0]},
 		Client: true}, ipv6)
 	rep, err := client.wait()

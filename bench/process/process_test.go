@@ -83,6 +83,10 @@ func TestPeers(t *testing.T) {
 			Size: 64}},
 		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Send, Mode: endpoint.Bandwidth,
 			Size: 4096, Depth: 64, Moderation: 8}},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, ServerPeer: endpoint.XDP, Size: 1 << 16,
+			Mode: endpoint.Bandwidth}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, ServerPeer: endpoint.Layered, Size: 1 << 16,
+			Mode: endpoint.Latency}, ipv6: true},
 		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
 			Size: 1 << 16}},
 		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Latency,
@@ -119,6 +123,16 @@ func TestPeers(t *testing.T) {
 			}
 			if s.Mode == endpoint.Latency && (r.Latency == nil || r.Latency.P50 <= 0) {
 				t.Errorf("latency %+v", r.Latency)
+			}
+			// The transports have the names of their peers; plain sockets and raw frames have none.
+			for _, end := range []struct {
+				peer endpoint.Peer
+				over string
+			}{{s.Peer, rep.ClientEnv.Transport}, {s.AtServer().Peer, rep.ServerEnv.Transport}} {
+				if p := end.peer; (p == endpoint.XDP || p == endpoint.Layered) &&
+					end.over != string(p) {
+					t.Errorf("an end of %s over %q", p, end.over)
+				}
 			}
 			t.Logf("%.0f messages/s, %.3f Gbit/s, %d mallocs, %d collections %s", r.MessageRate(),
 				r.Rate()*8e-9, r.Mallocs, r.GCs, lat(r.Latency))

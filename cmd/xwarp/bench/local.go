@@ -28,6 +28,8 @@ func newLocal(version string) *cobra.Command {
 	f := c.Flags()
 	f.StringVar((*string)(&s.Peer), "peer", string(endpoint.XDP),
 		"xdp, kernel (MPA over kernel TCP), tcp, raw or asavie")
+	f.StringVar((*string)(&s.ServerPeer), "server-peer", "",
+		"xdp or kernel, at the server (default: that of --peer)")
 	f.StringVar((*string)(&s.Verb), "verb", string(endpoint.Write),
 		"write, read, send or write_send")
 	f.StringVar((*string)(&s.Mode), "mode", string(endpoint.Bandwidth), "bw, lat or connect")
