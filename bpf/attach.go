@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -30,6 +31,19 @@ func (m Mode) String() string {
 		return modeNames[m]
 	}
 	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// MarshalText returns the name of m, for flags and files.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText sets m to the mode with the given name, as MarshalText returns it.
+func (m *Mode) UnmarshalText(text []byte) error {
+	i := slices.Index(modeNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("bpf: mode %q is not auto, native or generic", text)
+	}
+	*m = Mode(i)
+	return nil
 }
 
 // Attachment describes where and how a program is attached.

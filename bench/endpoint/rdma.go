@@ -121,6 +121,7 @@ func (e *rdma) openDevice() (err error) {
 		}
 		cfg.TCP.StretchAck = e.spec.StretchAck
 		cfg.Transmit, cfg.RingMode, cfg.Idle = e.spec.Transmit, e.spec.Ring, e.spec.Idle
+		cfg.XDPMode = e.spec.XDPMode
 		if e.spec.ESP > 0 {
 			cfg.IPsec = Protect("xwarp bench", e.place.Local, e.place.Remote, e.spec.ESP)
 		}

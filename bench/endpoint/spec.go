@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"xwarp/bpf"
 	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
@@ -75,6 +76,8 @@ type Spec struct {
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see xdp.Config.
 	Transmit xdp.Transmit `json:"transmit,omitempty"`
+	// XDPMode is where the program of AF_XDP ends runs; see xdp.Config. Raw frames choose it themselves.
+	XDPMode bpf.Mode `json:"xdp_mode,omitempty"`
 	// ESP, when not 0, makes AF_XDP ends encrypt by IPsec ESP with AES-GCM keys of that many bits. The keys are derived
 	// from public values: use them for measurements only.
 	ESP int `json:"esp,omitempty"`

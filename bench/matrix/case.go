@@ -7,6 +7,7 @@ import (
 	"xwarp/bench/process"
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
+	"xwarp/bpf"
 	"xwarp/engine/xdp"
 )
 
@@ -143,6 +144,8 @@ func withESP256(s *endpoint.Spec)  { s.ESP = 256 }
 func copying(s *endpoint.Spec)     { s.Copy = true }
 func withGSO(s *endpoint.Spec)     { s.Transmit = xdp.TransmitGSO }
 func auto(s *endpoint.Spec)        { s.Transmit = xdp.TransmitAuto }
+func native(s *endpoint.Spec)      { s.XDPMode = bpf.ModeNative }
+func generic(s *endpoint.Spec)     { s.XDPMode = bpf.ModeGeneric }
 func toXDP(s *endpoint.Spec)       { s.ServerPeer = endpoint.XDP }
 func toLayered(s *endpoint.Spec)   { s.ServerPeer = endpoint.Layered }
 

@@ -34,7 +34,7 @@ func Standard() []Case {
 		all = append(all, sizeCase(n))
 	}
 	all = append(all, verbCase("verbs", "The verbs, 1 MiB, MTU 1500", 1500, endpoint.XDP),
-		latencyCase())
+		latencyCase(), modeCase())
 	for _, n := range oneSizes {
 		all = append(all, oneCase(n))
 	}
@@ -158,6 +158,16 @@ func latencyCase() Case {
 			variant(rawAsavie, lat(endpoint.Asavie, endpoint.Write, packet)),
 			variant(layered, lat(endpoint.Layered, endpoint.Write, n)).on(asTheyCome),
 		},
+	}
+}
+
+// modeCase compares the modes of the XDP program. On a veth with one queue, auto means generic.
+func modeCase() Case {
+	xdp := lat(endpoint.XDP, endpoint.Write, 64)
+	return Case{
+		Name: "latency-mode", Title: "Ping-pong of 64 bytes by Writes, one way, by XDP mode",
+		MTU: 1500, Metric: P50, More: extraRounds,
+		Variants: []Variant{variant("generic", xdp, generic), variant("native", xdp, native)},
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 
 	"xwarp/bench/endpoint"
 	"xwarp/bench/process"
 	"xwarp/bench/topo"
+	"xwarp/bpf"
 	"xwarp/bpf/needs"
 	"xwarp/engine/xdp"
 )
@@ -138,6 +140,45 @@ func TestPeers(t *testing.T) {
 				r.Rate()*8e-9, r.Mallocs, r.GCs, lat(r.Latency))
 		})
 	}
+}
+
+// TestXDPMode checks that the programs of both ends run in the mode of the Spec.
+func TestXDPMode(t *testing.T) {
+	for mode, want := range map[bpf.Mode]uint32{bpf.ModeNative: nl.XDP_ATTACHED_DRV,
+		bpf.ModeGeneric: nl.XDP_ATTACHED_SKB} {
+		net, run := hosts(t)
+		seen := make(chan [2]uint32, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			var modes [2]uint32
+			for ctx.Err() == nil && (modes[0] == 0 || modes[1] == 0) {
+				for i, h := range []*topo.Host{net.A, net.B} {
+					modes[i] = max(modes[i], attached(h))
+				}
+				time.Sleep(time.Millisecond)
+			}
+			seen <- modes
+		}()
+		_, err := run.Run(t.Context(), net, endpoint.Spec{Peer: endpoint.XDP, XDPMode: mode,
+			Mode: endpoint.Latency, Duration: 200 * time.Millisecond}, false)
+		cancel()
+		if modes := <-seen; err != nil || modes != [2]uint32{want, want} {
+			t.Errorf("%s: the programs are attached in the modes %d, want %d; %v", mode, modes,
+				want, err)
+		}
+	}
+}
+
+// attached returns the mode in which a program is attached to the host's link, as the kernel numbers it; 0 for none.
+func attached(h *topo.Host) (mode uint32) {
+	h.Do(func() error {
+		l, err := netlink.LinkByName(h.Link.Name)
+		if err == nil && l.Attrs().Xdp != nil {
+			mode = l.Attrs().Xdp.AttachMode
+		}
+		return err
+	})
+	return mode
 }
 
 // TestLoads checks that measurements over daemons work beside each load.

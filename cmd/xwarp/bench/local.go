@@ -10,6 +10,7 @@ import (
 
 	"xwarp/bench/endpoint"
 	"xwarp/bench/topo"
+	"xwarp/bpf"
 )
 
 // newLocal returns the command that runs one measurement between two namespaces, for profiling and experiments.
@@ -48,6 +49,7 @@ func newLocal(version string) *cobra.Command {
 	f.BoolVar(&s.Copy, "copy", false, "with raw: copy payload from and to memory")
 	f.StringVar((*string)(&s.Transmit), "tx", "",
 		"transmit mode: xdp, packet-gso or auto")
+	f.TextVar(&s.XDPMode, "xdp-mode", bpf.ModeAuto, "with xdp: native, generic or auto")
 	f.IntVar(&s.ESP, "esp", 0, "with xdp: encrypt by IPsec ESP with fixed AES-GCM keys of 128 or "+
 		"256 `BITS`")
 	f.StringVar(&s.Congestion, "congestion", "cubic", "congestion control of kernel sockets")
