@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,12 +166,26 @@ func TestSameHost(t *testing.T) {
 	})
 }
 
-// TestStates moves queue pairs through their states three times each.
+// TestStates moves queue pairs through their states three times each. A move that names a GID index of no GID says so
+// once. With XWARP_DEBUG each request with such an index says so.
 func TestStates(t *testing.T) {
 	a, _ := rocePair(t, "kernel")
-	p := a.start(t, own(t, "states"), a)
-	if out := p.wait(t); !strings.Contains(out, "all is well") {
-		t.Error(out)
+	for debug, want := range map[string][]int{
+		"0": {202},
+		"1": {200, 201, 202, 203, 200, 201, 202, 203, 200, 201, 202, 203},
+	} {
+		e := *a
+		e.env = append(slices.Clone(a.env), "XWARP_DEBUG="+debug)
+		out := e.start(t, own(t, "states"), a).wait(t)
+		var lines []string
+		for _, index := range want {
+			lines = append(lines, fmt.Sprintf(
+				"xwarp: GID index %d: the device has 2 (ibv_devinfo -v lists them)", index))
+		}
+		got := regexp.MustCompile(".*GID index.*").FindAllString(out, -1)
+		if !strings.Contains(out, "all is well") || !slices.Equal(got, lines) {
+			t.Errorf("XWARP_DEBUG=%s: %s", debug, out)
+		}
 	}
 }
 

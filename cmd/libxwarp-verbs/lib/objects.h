@@ -149,6 +149,9 @@ bool xw_roce(void);
 /* xw_gids queries the addresses of a device, which are its GIDs. It stores at most max of them, and returns the number
  * of all, at most XW_MAX_GIDS, or -1 with errno. */
 int xw_gids(struct session *s, union ibv_gid *gids, int max);
+/* xw_no_gid prints that the device has no GID with this index, and returns EINVAL. It prints once, or each time with
+ * XWARP_DEBUG. */
+int xw_no_gid(int index, int gids);
 /* Attributes that ibv_modify_qp requires in style roce besides the state, as in the kernel's qp_state_table. */
 #define XW_INIT_MUST (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 #define XW_RTR_MUST (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)

@@ -56,14 +56,25 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max)
 	return error ? xw_fail(error) : n < XW_MAX_GIDS ? n : XW_MAX_GIDS;
 }
 
+int xw_no_gid(int index, int gids)
+{
+	if (xw_first_time(__func__) || xw_debug())
+		xw_warn("GID index %d: the device has %d (ibv_devinfo -v lists them)", index, gids);
+	return EINVAL;
+}
+
 /* Address handles are for datagrams, which are not supported, but programs create one to validate an address. */
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (!xw_roce())
 		return xw_null(xw_refused(xw_datagrams));
-	int gids = attr->is_global && attr->port_num == 1 ? xw_gids(xw_session(pd->context), NULL, 0) : -1;
-	if (gids <= attr->grh.sgid_index)
+	if (!attr->is_global || attr->port_num != 1)
 		return xw_null(EINVAL);
+	int gids = xw_gids(xw_session(pd->context), NULL, 0);
+	if (gids < 0)
+		return NULL;
+	if (attr->grh.sgid_index >= gids)
+		return xw_null(xw_no_gid(attr->grh.sgid_index, gids));
 	struct ibv_ah *ah = calloc(1, sizeof *ah);
 	if (!ah)
 		return xw_null(ENOMEM);
@@ -143,7 +154,7 @@ static int to_rtr(struct qp *q, const struct ibv_qp_attr *a)
 	if (n < 0)
 		return errno;
 	if (a->ah_attr.grh.sgid_index >= n)
-		return EINVAL;
+		return xw_no_gid(a->ah_attr.grh.sgid_index, n);
 	gid_text(&gids[a->ah_attr.grh.sgid_index], local);
 	gid_text(&a->ah_attr.grh.dgid, remote);
 	snprintf(args, sizeof args, ",\"local_gid\":\"%s\",\"remote_gid\":\"%s\",\"remote_qpn\":%u,\"ird\":%u,\"rnr_timer\":%u",

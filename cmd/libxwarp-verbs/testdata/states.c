@@ -21,14 +21,38 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static char buffer[64];
 
-static int move(struct ibv_qp *q, enum ibv_qp_state to, int mask, uint32_t peer)
+/* move_from is move with a GID index of this end. */
+static int move_from(uint8_t gid, struct ibv_qp *q, enum ibv_qp_state to, int mask, uint32_t peer)
 {
 	struct ibv_qp_attr a = {.qp_state = to, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .max_rd_atomic = 1,
 				.max_dest_rd_atomic = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
-				.ah_attr = {.is_global = 1, .port_num = 1}};
+				.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = gid}}};
 
 	CHECK(ibv_query_gid(c, 1, 0, &a.ah_attr.grh.dgid) == 0);
 	return ibv_modify_qp(q, &a, mask);
+}
+
+static int move(struct ibv_qp *q, enum ibv_qp_state to, int mask, uint32_t peer)
+{
+	return move_from(0, q, to, mask, peer);
+}
+
+/* ask_for_absent_gids names GIDs that the device does not have. q is in INIT, and stays there. */
+static void ask_for_absent_gids(struct ibv_qp *q)
+{
+	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 203}};
+	struct ibv_gid_entry entry;
+	union ibv_gid gid;
+
+	errno = 0;
+	CHECK(ibv_query_gid(c, 1, 200, &gid) == -1 && errno == EINVAL);
+	CHECK(ibv_query_gid_ex(c, 1, 201, &entry, 0) == EINVAL);
+	CHECK(move_from(202, q, IBV_QPS_RTR, RTR, q->qp_num) == EINVAL && q->state == IBV_QPS_INIT);
+	errno = 0;
+	CHECK(!ibv_create_ah(q->pd, &attr) && errno == EINVAL);
+	attr.grh.sgid_index = 0;
+	struct ibv_ah *ah = ibv_create_ah(q->pd, &attr);
+	CHECK(ah && ibv_destroy_ah(ah) == 0);
 }
 
 static struct ibv_wc complete(void)
@@ -66,6 +90,7 @@ static void connect_both(struct ibv_qp *a, struct ibv_qp *b)
 	CHECK(move(a, IBV_QPS_RTS, RTS, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_RTR, RTR & ~IBV_QP_DEST_QPN, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_RTR, RTR | IBV_QP_CUR_STATE, 0) == EINVAL);
+	ask_for_absent_gids(a);
 	CHECK(move(a, IBV_QPS_RTR, RTR, b->qp_num) == 0 && move(b, IBV_QPS_RTR, RTR, a->qp_num) == 0);
 	CHECK(move(a, IBV_QPS_RTR, RTR, b->qp_num) == EINVAL); /* RTR to RTR is not allowed */
 	CHECK(move(a, IBV_QPS_RTS, RTS & ~IBV_QP_TIMEOUT, 0) == EINVAL);
