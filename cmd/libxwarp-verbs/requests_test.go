@@ -27,6 +27,10 @@ func TestRequests(t *testing.T) {
 				if !strings.Contains(out, "all is well") || strings.Contains(out, "not supported") {
 					t.Error(out)
 				}
+				const tos = "xwarp: rdma_set_option: RDMA_OPTION_ID_TOS has 4 bytes: it needs one, 0 to 255\n"
+				if test == "options" && !strings.Contains(out, tos) {
+					t.Errorf("%s, want %q", out, tos)
+				}
 			})
 		}
 	})

@@ -308,7 +308,11 @@ EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int name, void *val
 	case RDMA_OPTION_ID_REUSEADDR: /* the daemon sets this option for all programs */
 		return length == sizeof(int) ? 0 : xw_fail(EINVAL);
 	case RDMA_OPTION_ID_TOS:
-		return length == sizeof(uint8_t) ? xw_set_tos(xw_id(cm), *(uint8_t *)value) : xw_fail(EINVAL);
+		if (length == sizeof(uint8_t))
+			return xw_set_tos(xw_id(cm), *(uint8_t *)value);
+		if (xw_first_time(__func__) || xw_debug())
+			xw_warn("rdma_set_option: RDMA_OPTION_ID_TOS has %zu bytes: it needs one, 0 to 255", length);
+		return xw_fail(EINVAL);
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
 		return length == sizeof(uint8_t) ? 0 : xw_fail(EINVAL);
 	}

@@ -535,17 +535,21 @@ static void files(void)
 	}
 }
 
-/* rdma_set_option refuses levels and options that do not exist as the kernel does. */
+/* rdma_set_option refuses levels and options that do not exist, and a TOS of several bytes, as the kernel does. */
 static void options(void)
 {
 	struct rdma_event_channel *ch = rdma_create_event_channel();
 	struct rdma_cm_id *id;
-	int on = 1;
+	int on = 1, long_tos = 256;
+	uint8_t tos = 255;
 
 	CHECK(ch && rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on) == 0);
 	CHECK(rdma_set_option(id, 7, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on) == -1 && errno == ENOSYS);
 	CHECK(rdma_set_option(id, RDMA_OPTION_ID, 77, &on, sizeof on) == -1 && errno == ENOSYS);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos) == 0);
+	errno = 0;
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &long_tos, sizeof long_tos) == -1 && errno == EINVAL);
 	CHECK(rdma_destroy_id(id) == 0);
 }
 

@@ -109,10 +109,10 @@ func (f *faults) notNegative(name string, v reflect.Value) {
 	}
 }
 
-// atMost checks the upper limit of a number.
+// atMost checks the upper limit of a number. notNegative checks the lower.
 func (f *faults) atMost(key string, got, most int) {
 	if got > most {
-		f.addf("%s = %d: must be %d or less", key, got, most)
+		f.addf("%s = %d: must be 0 to %d", key, got, most)
 	}
 }
 

@@ -147,6 +147,13 @@ func TestErrors(t *testing.T) {
 		{"exports of one file", nic + "[[export]]\nname = \"x\"\nlisten = \":1\"\npath = \"/f\"\n" +
 			"[[export]]\nname = \"y\"\nlisten = \":2\"\npath = \"/f\"\n",
 			"export x uses the same file"},
+		{"class of an interface", nic + "dscp = 64\n", "interface[0].dscp = 64: must be 0 to 63"},
+		{"class of all programs", "[limits]\ndscp = 64\n", "limits.dscp = 64: must be 0 to 63"},
+		{"class of a user", "[[user]]\nname = \"root\"\ndscp = 256\n",
+			"user[0].dscp = 256: must be 0 to 63"},
+		{"class of an export", nic + "[[export]]\nname = \"x\"\nlisten = \":1\"\nsize = 1\n" +
+			"dscp = 64\n", "export[0].dscp = 64: must be 0 to 63"},
+		{"hop limit", nic + "hop_limit = 256\n", "interface[0].hop_limit = 256: must be 0 to 255"},
 		{"prefix", "[[peer]]\nprefix = \"192.0.2.1/33\"\n", "192.0.2.1/33"},
 		{"peers below zero", "[peers]\nnetwork_startup = -1\n", "peers.network_startup = -1"},
 		{"keepalive", "[peers]\nkeepalive = \"5ms\"\n", "peers.keepalive"},
