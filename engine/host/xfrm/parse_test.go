@@ -119,6 +119,19 @@ func TestTrapPolicyKnowsDirections(t *testing.T) {
 	}
 }
 
+// TestParseHideDSCP: the outer header of a tunnel hides the DSCP only if the SA has the flag for that, 1 in Linux's
+// xfrm.h.
+func TestParseHideDSCP(t *testing.T) {
+	key, _ := hex.DecodeString(testKey)
+	for flags, want := range map[uint32]bool{0: false, 1: true} {
+		sa, err := parseSA(message(func(i *nl.XfrmUsersaInfo) { i.Mode = modeTunnel },
+			algorithm(aead, key, 128), number32(nl.XFRMA_SA_EXTRA_FLAGS, flags)))
+		if err != nil || sa.unusable != nil || sa.HideDSCP != want {
+			t.Errorf("flags %d: %+v, %v", flags, sa, err)
+		}
+	}
+}
+
 // TestReservedSPIIsNoSA: an IKE daemon reserves an SPI before it negotiates, and a dump lists it without a key. parseSA
 // must return neither an SA nor an error.
 func TestReservedSPIIsNoSA(t *testing.T) {
