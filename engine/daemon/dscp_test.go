@@ -200,6 +200,68 @@ func TestDSCP(t *testing.T) {
 	})
 }
 
+// TestDSCPOfTables: the connection of a program has the DSCP of the [[interface]], unless [limits] or its [[user]] has
+// another. An export without a DSCP has that of the [[interface]].
+func TestDSCPOfTables(t *testing.T) {
+	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	w := tap(t, tn.A)
+	far, err := sockets.Open(sockets.Config{Dial: tn.A.Dial, Listen: tn.A.Listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	const limits = "[limits]\ndscp = 18\n"
+	port := uint16(7300)
+	for _, c := range []struct {
+		name, tables string
+		program      uint8
+	}{
+		{"interface", "", 10},
+		{"limits", limits, 18},
+		{"user", limits + "[[user]]\nname = \"root\"\ndscp = 20\n", 20},
+		{"user with 0", limits + "[[user]]\nname = \"root\"\ndscp = 0\n", 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			port += 2
+			_, socket := run(t, tn.B, fmt.Sprintf("%s%sdscp = 10\n[[export]]\nname = \"memory\"\n"+
+				"listen = \":%d\"\nsize = \"1MiB\"\n", c.tables, ethTable, port))
+			near, err := client.Open(socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { near.Close() })
+			program := netip.AddrPortFrom(tn.A.Addr4.Addr(), port+1)
+			accept(t, far, program, verbs.ListenConfig{})
+			dial := func(dev verbs.Device, at netip.AddrPort, want uint8) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				e := verbstest.New(t, dev, 4096)
+				if err := e.Endpoint.Dial(ctx, at, verbs.DialConfig{}); err != nil {
+					t.Fatal(err)
+				}
+				peer, err := e.RemoteMR()
+				if err == nil {
+					err = e.WriteAndRead(ctx, peer)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []uint8
+				eventually(func() bool {
+					got, _, _ = w.classes(tn.B.Addr4.Addr(), at.Port())
+					return len(got) > 0
+				})
+				if !slices.Equal(got, []uint8{want}) {
+					t.Errorf("to %v: DSCP %v, want %d", at, got, want)
+				}
+			}
+			dial(near, program, c.program)
+			dial(far, netip.AddrPortFrom(tn.B.Addr4.Addr(), port), 10)
+		})
+	}
+}
+
 // accept accepts one connection. The private data of its reply describes the memory of the accepting end.
 func accept(t *testing.T, dev verbs.Device, at netip.AddrPort, cfg verbs.ListenConfig) {
 	t.Helper()
