@@ -102,6 +102,7 @@ type network struct {
 	now    tick.Time
 	ike    bool // the daemons respond
 	limits esp.Limits
+	hides  bool // new SAs hide the DSCP
 	spi    uint32
 	later  []func() // requests to the kernel, which run after the stacks' turns
 	clear  int      // frames that are not ESP
@@ -148,7 +149,7 @@ func (n *network) rekey() {
 			key[j] = byte(rand.Uint32())
 		}
 		sa := xfrm.SA{SA: esp.SA{SPI: n.spi, Keymat: key, ESN: true, Limits: n.limits},
-			Src: addr(i), Dst: addr(1 - i), Window: 64}
+			Src: addr(i), Dst: addr(1 - i), Window: 64, HideDSCP: n.hides}
 		out, in := sa, sa
 		peer := n.h[1-i]
 		h.state.Outbound = append(tail(h.state.Outbound, 1), &out)
@@ -384,6 +385,28 @@ func TestOlderSAGoesOn(t *testing.T) {
 		t.Error("no data arrives")
 	}
 	n.drops(t)
+}
+
+// TestFlowHidesDSCP: a flow hides the DSCP if the SA in use does, and the next SA changes that.
+func TestFlowHidesDSCP(t *testing.T) {
+	n := newNetwork(t, everything)
+	n.ike = true
+	n.connect()
+	n.turns(50)
+	for _, hides := range []bool{true, false, true} {
+		n.hides = hides
+		n.rekey()
+		for i, h := range n.h {
+			for _, f := range h.m.flows {
+				if f.HideDSCP != hides {
+					t.Errorf("host %d: HideDSCP is %v, want %v", i, f.HideDSCP, hides)
+				}
+			}
+			if len(h.m.flows) == 0 {
+				t.Errorf("host %d has no flow", i)
+			}
+		}
+	}
 }
 
 // TestClearSegmentsMakeNoFlows: a flood of clear segments creates no flows and gets no reply.
