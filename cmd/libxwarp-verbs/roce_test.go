@@ -201,10 +201,13 @@ func TestRoCESemantics(t *testing.T) {
 				x.runRoCE(t, a, b)
 			})
 		}
-		t.Run("self", func(t *testing.T) {
-			if out := a.start(t, path+" self", a).wait(t); !strings.Contains(out, "all is well") {
-				t.Error(out)
-			}
-		})
+		for _, test := range []string{"self", "two"} {
+			t.Run(test, func(t *testing.T) {
+				out := a.start(t, path+" "+test, a).wait(t)
+				if !strings.Contains(out, "all is well") {
+					t.Error(out)
+				}
+			})
+		}
 	})
 }

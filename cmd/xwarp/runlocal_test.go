@@ -54,9 +54,16 @@ func forAll(t *testing.T) (xwarp string) {
 const exchangeScript = `set -e; timeout 60 %s & i=0
 until timeout 60 %s; do i=$((i + 1)); [ $i -lt 100 ]; sleep 0.1; done; wait $!`
 
-// TestRunLocal runs unmodified programs over a private daemon.
+// TestRunLocal runs unmodified programs over a private daemon. The cases "self" and "two" are one program: a queue pair
+// connected to itself, and two queue pairs of one process, as in the tests of rust-ibverbs.
 func TestRunLocal(t *testing.T) {
 	xwarp := forAll(t)
+	roce := filepath.Join(filepath.Dir(xwarp), "roce")
+	gcc := exec.Command("gcc", "-o", roce, "../libxwarp-verbs/testdata/roce.c", "-libverbs",
+		"-lrdmacm")
+	if out, err := gcc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for _, c := range []struct{ name, style, server, client, want string }{
 		{"ibv_devinfo", "iwarp", "ibv_devinfo -l", "ibv_devinfo", "iWARP (1)"},
 		{"ibv_devinfo roce", "roce", "ibv_devices", "ibv_devinfo -v", "::ffff:127.0.0.1, RoCE v2"},
@@ -68,6 +75,8 @@ func TestRunLocal(t *testing.T) {
 			"ibv_rc_pingpong -g 0 -p 27178 -n 100 -c localhost", "100 iters in"},
 		{"ib_write_bw", "roce", "ib_write_bw -F -p 27180 -n 50",
 			"ib_write_bw -F -p 27180 -n 50 localhost", "65536      50"},
+		{"self", "roce", roce + " self", "true", "all is well"},
+		{"two", "roce", roce + " two", "true", "all is well"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // the programs of each case meet at a TCP port of their own

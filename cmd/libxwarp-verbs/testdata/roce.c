@@ -1,6 +1,6 @@
 /* Programs with the access patterns of Mooncake and 3FS, and the behaviour of RoCE for a peer that rejects a request
  * or has no receive: PROGRAM TEST on one host, PROGRAM TEST ADDRESS on the other. They exchange GID and QPN over TCP
- * and connect by ibv_modify_qp. */
+ * and connect by ibv_modify_qp. The tests self and two need no other program. */
 #include "ends.h"
 
 #include <sys/socket.h>
@@ -248,6 +248,41 @@ static void self(bool client)
 	}
 }
 
+/* rust-ibverbs: two queue pairs of one process, connected to each other, send and write in both directions. */
+static void two(bool client)
+{
+	union ibv_gid gid;
+	struct ibv_qp *q[2] = {create_qp(2 * CHAIN), create_qp(2 * CHAIN)};
+
+	(void)client;
+	CHECK(ibv_query_gid(c, 1, 0, &gid) == 0);
+	for (int i = 0; i < 2; i++)
+		move(q[i], (struct path){12, 7, ACCESS}, gid, q[!i]->qp_num);
+	peer.addr = (uintptr_t)memory + REGION / 2;
+	peer.rkey = mr->rkey;
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp *to = q[!i];
+		struct ibv_sge sge = {(uintptr_t)memory + 4096, 8, mr->lkey};
+		fill(i);
+		chain(q[i], IBV_WR_RDMA_WRITE, 1);
+		for (uint64_t k = 0; k < CHAIN; k++)
+			expect(k, IBV_WC_SUCCESS);
+		CHECK(memcmp(memory + CHAIN * PIECE, memory + REGION / 2 + CHAIN * PIECE, CHAIN * PIECE) == 0);
+		post_receives(to, 1, 2);
+		strcpy(memory + 4096, i ? "answer" : "hello");
+		post(q[i], &(struct ibv_send_wr){.wr_id = 50, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+			.send_flags = IBV_SEND_SIGNALED});
+		for (int k = 0; k < 2; k++) {
+			struct ibv_wc wc = complete(cq);
+			bool sent = wc.wr_id == 50;
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.qp_num == (sent ? q[i] : to)->qp_num);
+			CHECK(sent || (wc.wr_id == 1 && strcmp(memory + 64, memory + 4096) == 0));
+		}
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(ibv_destroy_qp(q[i]) == 0);
+}
+
 /* 3FS: the first message is a Send with immediate data and without payload, as are credits. Chains are unsignaled
  * except the last request, and rnr_retry is 0. */
 static void messages(bool client)
@@ -418,13 +453,13 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(bool client);
 	} tests[] = {{"transfer", transfer}, {"messages", messages}, {"denied", denied}, {"notready", notready}, {"crossed", crossed},
-		     {"self", self}};
+		     {"self", self}, {"two", two}};
 
 	CHECK(argc == 2 || argc == 3);
 	open_device();
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
 		if (strcmp(tests[i].name, argv[1]) == 0) {
-			if (tests[i].run != self)
+			if (tests[i].run != self && tests[i].run != two)
 				connect_setup(argc == 3 ? argv[2] : NULL);
 			tests[i].run(argc == 3);
 			puts("all is well");
