@@ -87,8 +87,13 @@ var vlanCheck = switchedOff("vlan",
 
 func lookForTags(e *env) finding {
 	f, err := ethtool.Features(e.name())
-	strips := err == nil && f[ethtool.VLANStripping].On
-	switch n := vlans(e.nic); {
+	return tags(e, err == nil && f[ethtool.VLANStripping].On, vlans(e.nic))
+}
+
+// tags checks whether XDP sees the tags of VLANs. strips is true if the interface with the sockets removes tags, and n
+// is the number of its VLAN interfaces.
+func tags(e *env, strips bool, n int) finding {
+	switch {
 	case e.whyNotShared != nil:
 		return warn("%s uses generic XDP: %v", e.top.Attrs().Name, e.whyNotShared)
 	case e.top != e.nic && strips:
@@ -96,11 +101,13 @@ func lookForTags(e *env) finding {
 			e.top.Attrs().Name, e.name(), ethtool.VLANStripping)
 	case !strips:
 		return fine("VLAN tags stay in the frames")
-	case n > 0 && e.nic.Type() != "veth":
-		return warn("%s is on, and %d VLAN interfaces use %s", ethtool.VLANStripping, n, e.name()).
-			advise("ethtool -K %s rxvlan off", e.name())
+	case n == 0:
+		return fine("no VLAN interface uses %s", e.name())
+	case e.nic.Type() == "veth":
+		return fine("%s is a veth: its VLANs use generic XDP of their own", e.name())
 	}
-	return fine("no VLAN interface uses %s", e.name())
+	return warn("%s is on, and %d VLAN interfaces use %s", ethtool.VLANStripping, n, e.name()).
+		advise("ethtool -K %s rxvlan off", e.name())
 }
 
 // vlans counts the VLAN interfaces on nic.
