@@ -23,8 +23,8 @@ func (b binding) shift() uint8 {
 	return chunkShift
 }
 
-// minRxBytes returns the number of bytes of a received frame that each chunk holds at least. Linux before April 2026
-// stores bytes of the frame in rxTailroom too.
+// minRxBytes returns the number of bytes of a received frame that each chunk holds at least. Linux without the fix of
+// errTailroom stores bytes of the frame in rxTailroom too.
 func (b binding) minRxBytes() uint32 {
 	n := uint32(1)<<b.shift() - RxHeadroom
 	if b.zeroCopy && b.segments {
@@ -113,8 +113,10 @@ const longestHeader = vlanHeader + 4
 const oneChunkMTU = RxChunkData - longestHeader
 
 // errTailroom is the fault of zero-copy sockets with segments before Linux's "xsk: respect tailroom for ZC setups".
+// Linux 7.0 has that fix, and so have the stable kernels of 22 April 2026.
 var errTailroom = fmt.Errorf("this kernel's zero-copy writes its own data into received frames of several chunks: "+
-	"lower the MTU to %d, or install a kernel of May 2026 or later", oneChunkMTU)
+	"lower the MTU to %d, or install a kernel with the fix of April 2026 (Linux 6.12.83, 6.18.24, 7.0)",
+	oneChunkMTU)
 
 // reservesTailroom reports whether the kernel keeps the end of each chunk free for struct skb_shared_info, which
 // describes a frame of several chunks. The device's MTU must be above oneChunkMTU. Such a kernel then refuses a socket

@@ -24,7 +24,7 @@ func TestBind(t *testing.T) {
 		name   string
 		mode   Mode
 		mtu    int
-		old    bool // Linux before April 2026
+		old    bool // Linux without the fix of errTailroom
 		driver *Driver
 		refuse map[string]unix.Errno
 		tried  []string
@@ -51,7 +51,7 @@ func TestBind(t *testing.T) {
 			why: "2 chunks per frame, so an MTU of at most 6886, and the MTU is 6887"},
 		{name: "jumbo, old", mtu: 9000, old: true, driver: segments,
 			tried: []string{direct, copied}, had: copied,
-			why: "lower the MTU to 3814, or install a kernel"},
+			why: "lower the MTU to 3814, or install a kernel with the fix of April 2026 (Linux 6.12"},
 		{name: "jumbo, old, zero-copy asked for", mode: ModeZeroCopy, mtu: 9000, old: true,
 			driver: segments, tried: []string{direct, directSG}, had: directSG},
 		{name: "one chunk, old", mtu: 3814, old: true, driver: segments, tried: []string{direct},

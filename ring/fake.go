@@ -20,8 +20,8 @@ type FakeConfig struct {
 	Poller bool   // Take polls the transmit ring itself and needs no kicks, as a busy zero-copy driver
 
 	LateTx bool // as Linux before 6.17: taken descriptors stay in the transmit ring until all visible ones are taken
-	// NoTailroom makes zero-copy behave as in Linux before April 2026: binds do not check the MTU, and the kernel
-	// writes struct skb_shared_info over the end of the first chunk of a received packet of several chunks.
+	// NoTailroom makes zero-copy behave as in Linux without the fix of errTailroom: binds do not check the MTU, and
+	// the kernel writes struct skb_shared_info over the end of the first chunk of a received packet of several chunks.
 	NoTailroom bool
 	MTU        int     // of the device; 0: 1500
 	Driver     *Driver // the driver that the kernel reports; nil: it reports none
