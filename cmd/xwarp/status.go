@@ -47,6 +47,7 @@ func writeStatus(w io.Writer, s *control.Status) error {
 		plain.Fprintf(w, "  not in effect until xwarpd restarts: %s; to apply: "+
 			"systemctl restart xwarpd\n", strings.Join(s.Pending, ", "))
 	}
+	first := map[netip.Addr]string{} // first device on AF_XDP with an address
 	for _, d := range s.Devices {
 		plain.Fprintf(w, "device %s: %s", d.Name, d.DeviceMode.Name)
 		if d.VLAN != 0 {
@@ -60,6 +61,17 @@ func writeStatus(w io.Writer, s *control.Status) error {
 		if len(d.Addresses) > 0 {
 			plain.Fprintf(w, "\n  addresses %s",
 				strings.Join(mapSlice(d.Addresses, (*netip.Addr).String), ", "))
+		}
+		for _, a := range d.Addresses {
+			other, shared := first[a]
+			switch {
+			case d.XDPMode == "": // kernel sockets serve all interfaces
+			case shared:
+				plain.Fprintf(w, "\n  address %v is also on %s: connections may get no answer; "+
+					"see xwarp doctor --interface %s", a, other, cmp.Or(d.Interface, d.Name))
+			default:
+				first[a] = d.Name
+			}
 		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))

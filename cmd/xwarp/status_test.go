@@ -1,10 +1,12 @@
 package main
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // status prints a line with the transfers of an export, but not for an export of memory.
@@ -25,6 +27,32 @@ func TestStatusOfTransfers(t *testing.T) {
 		t.Errorf("a directory lacks its limit:\n%s", &b)
 	}
 	if strings.Count(b.String(), " fetched: ") != 2 || !strings.Contains(after, line) {
+		t.Errorf("want %q in\n%s", line, &b)
+	}
+}
+
+// TestStatusOfSharedAddress: status names both devices with one address. A device on kernel sockets serves all
+// interfaces, so it does not count.
+func TestStatusOfSharedAddress(t *testing.T) {
+	device := func(name, mode string, addrs ...string) (d control.DeviceState) {
+		d.Name, d.DeviceMode = name, verbs.DeviceMode{Interface: name, XDPMode: mode}
+		for _, a := range addrs {
+			d.Addresses = append(d.Addresses, netip.MustParseAddr(a))
+		}
+		return d
+	}
+	s := control.Status{Devices: []control.DeviceState{
+		device("lo", "", "192.0.2.1", "192.0.2.2"),
+		device("eth0.5", "native", "192.0.2.1", "192.0.2.2"),
+		device("eth0.6", "native", "192.0.2.3", "192.0.2.2"),
+	}}
+	var b strings.Builder
+	if err := writeStatus(&b, &s); err != nil {
+		t.Fatal(err)
+	}
+	const line = "\n  address 192.0.2.2 is also on eth0.5: connections may get no answer; " +
+		"see xwarp doctor --interface eth0.6\n"
+	if strings.Count(b.String(), "is also on") != 1 || !strings.Contains(b.String(), line) {
 		t.Errorf("want %q in\n%s", line, &b)
 	}
 }

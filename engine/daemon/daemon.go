@@ -244,7 +244,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.webError != nil {
 		go d.retryWeb(ctx)
 	}
-	go device.WatchQueues(ctx, d.deviceList)
+	go device.Watch(ctx, d.deviceList)
 	if d.sysfs != nil {
 		go d.sysfsLoop(ctx)
 	}

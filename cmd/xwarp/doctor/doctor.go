@@ -215,6 +215,7 @@ var interfaceCheck = check{
 	why: "xwarp needs an Ethernet interface that is up and has an address that peers can reach",
 	look: func(e *env) finding {
 		a := e.top.Attrs()
+		shared, other := sharedAddress(a.Index)
 		addrs, err := netlink.AddrList(e.top, netlink.FAMILY_ALL)
 		global := 0
 		for _, ad := range addrs {
@@ -233,7 +234,32 @@ var interfaceCheck = check{
 		case err == nil && global == 0:
 			return warn("%s has no address", a.Name).
 				advise("ip addr add ADDRESS/LENGTH dev %s", a.Name)
+		case shared != nil:
+			return warn("%v of %s is also on %s: connections through one of them get no answer",
+				shared.IP, a.Name, other).advise("ip addr del %v dev %s", shared.IPNet, a.Name)
 		}
 		return fine("%s (%s) is up", a.Name, e.top.Type())
 	},
+}
+
+// sharedAddress returns an address of an interface that another interface has too, and the name of that one. Frames for
+// an address of lo arrive at all interfaces, so lo does not count.
+func sharedAddress(ifindex int) (shared *netlink.Addr, other string) {
+	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, ""
+	}
+	for i := range all {
+		for _, b := range all {
+			if all[i].LinkIndex != ifindex || b.LinkIndex == ifindex || !b.IP.Equal(all[i].IP) ||
+				!b.IP.IsGlobalUnicast() {
+				continue
+			}
+			l, err := netlink.LinkByIndex(b.LinkIndex)
+			if err == nil && l.Attrs().Flags&net.FlagLoopback == 0 {
+				return &all[i], l.Attrs().Name
+			}
+		}
+	}
+	return nil, ""
 }

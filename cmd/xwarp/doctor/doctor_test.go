@@ -270,10 +270,30 @@ func TestInterface(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := netlink.LinkSetDown(nic); err != nil {
+		own := w.A.Addr4.Addr()
+		if err := w.A.AddVeth("own0", "own1", own); err != nil {
 			return err
 		}
 		lines, err := Look(Options{Interface: "eth0", Only: "interface"})
+		if err != nil {
+			return err
+		}
+		what := own.String() + " of eth0 is also on own0"
+		if l := find(t, lines, "interface"); l.Status != Warn || !strings.Contains(l.What, what) ||
+			l.Remedy != "ip addr del "+w.A.Addr4.String()+" dev eth0" {
+			t.Errorf("one address on two interfaces: %+v", l)
+		}
+		second, err := netlink.LinkByName("own0")
+		if err == nil {
+			err = netlink.LinkDel(second)
+		}
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(nic); err != nil {
+			return err
+		}
+		lines, err = Look(Options{Interface: "eth0", Only: "interface"})
 		if l := find(t, lines, "interface"); l.Status != Fail || l.Remedy != "ip link set eth0 up" {
 			t.Errorf("down: %+v", l)
 		}

@@ -11,16 +11,19 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// WatchQueues warns, until ctx is done, of frames for our ports on queues without a worker. Their connections stall
-// until the device moves them to another queue, as after a change of its channels. It also warns of segments without a
-// TCP checksum, once for each device.
-func WatchQueues(ctx context.Context, devices func() []*Device) {
-	tick := time.Tick(unownedEvery)
+// Watch warns, until ctx is done, of frames for our ports on queues without a worker. Their connections stall until the
+// device moves them to another queue, as after a change of its channels. It also warns of segments without a TCP
+// checksum, once for each device, and of addresses that two devices have.
+func Watch(ctx context.Context, devices func() []*Device) {
+	tick := time.Tick(watchEvery)
 	seen := map[string]map[int]uint64{} // by device; the counts outlive a device
 	total := map[string]uint64{}
 	warned := map[string]bool{} // by device: warnPartialSums has warned
+	var shared map[sharedAddress]bool
 	for {
-		for _, v := range devices() {
+		list := devices()
+		shared = warnShared(list, shared)
+		for _, v := range list {
 			if v.xdp == nil {
 				continue
 			}
@@ -83,5 +86,5 @@ func (v *Device) removeQueuesCommand() (command string) {
 	return command
 }
 
-// unownedEvery is the interval of checks for frames on queues without a worker.
-const unownedEvery = 5 * time.Second
+// watchEvery is the interval of the checks of Watch.
+const watchEvery = 5 * time.Second

@@ -40,17 +40,17 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	owner := map[netip.Prefix]string{} // name of the interface with the address
+	owner := map[netip.Addr]string{} // name of the interface with the address
 	for i := range cfg.Interface {
 		n := &cfg.Interface[i]
 		key := fmt.Sprintf("interface[%d] %s", i, n.Name)
 		add(key, checkInterface(n, running.Pid))
 		for _, a := range addressesOf(n) {
-			if other, ok := owner[a]; ok {
+			if other, ok := owner[a.Addr()]; ok {
 				add(key, fmt.Errorf("address %v is also on %s, and routes use one of them only "+
-					"(ip addr del %[1]v dev %[2]s)", a, other))
+					"(ip addr del %v dev %s)", a.Addr(), other, a, n.Name))
 			}
-			owner[a] = n.Name
+			owner[a.Addr()] = n.Name
 		}
 		for _, cpu := range n.CPUs {
 			if !HasCPU(cpu) {

@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"errors"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -111,5 +113,37 @@ func TestQueuesInUse(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSharedAddress: two interfaces of a configuration have one address, with different prefix lengths. The check names
+// both and the command that removes it from one.
+func TestSharedAddress(t *testing.T) {
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{IPv4Only: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	at := tn.A.Addr4.Addr()
+	if err := tn.A.AddVeth("own0", "own1", at); err != nil {
+		t.Fatal(err)
+	}
+	cfg := &config.Loaded{}
+	for _, name := range []string{"eth0", "own0"} {
+		cfg.Interface = append(cfg.Interface,
+			config.Interface{Name: name, Transport: config.TransportXDP})
+	}
+	var text string
+	if err := tn.A.Do(func() error {
+		text = fmt.Sprint(errors.Join(Check(cfg, User{}, Daemon{})...))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("interface[1] own0: address %v is also on eth0, and routes use one of them only "+
+		"(ip addr del %[1]v/32 dev own0)", at)
+	if text != want {
+		t.Errorf("%s, want %s", text, want)
 	}
 }
