@@ -23,23 +23,29 @@ const (
 	// other segments through AF_XDP: see package ring/gso. A veth whose peer has no native program delivers a block
 	// whole. Elsewhere the kernel or the NIC cuts it into the segments, at borders of FPDUs.
 	TransmitGSO Transmit = "packet-gso"
-	// TransmitAuto means TransmitGSO on a veth, and on any interface whose program runs in generic mode. Otherwise it
-	// is TransmitXDP.
+	// TransmitAuto means TransmitGSO on a veth, and on any interface where native mode is not available. Otherwise it
+	// is TransmitXDP, also if Config.XDPMode chose generic mode: blocks were not measured there.
 	TransmitAuto Transmit = "auto"
 )
 
 // AutoOn returns the value that TransmitAuto stands for on an interface of the calling thread's network namespace, if
 // the program is native where the driver supports it.
 func AutoOn(nic netlink.Link) Transmit {
-	d, err := ring.QueryDriver(nic.Attrs().Index)
-	return autoTransmit(isVeth(nic), err == nil && !d.Native)
+	return autoTransmit(isVeth(nic), lacksNative(nic.Attrs().Index))
 }
 
-func autoTransmit(veth, generic bool) Transmit {
-	if veth || generic {
+// autoTransmit returns the value that TransmitAuto stands for. onlyGeneric reports that native mode is not available.
+func autoTransmit(veth, onlyGeneric bool) Transmit {
+	if veth || onlyGeneric {
 		return TransmitGSO
 	}
 	return TransmitXDP
+}
+
+// lacksNative reports whether the driver of the interface with index link has no native mode.
+func lacksNative(link int) bool {
+	d, err := ring.QueryDriver(link)
+	return err == nil && !d.Native
 }
 
 func isVeth(nic netlink.Link) bool { return nic.Type() == "veth" }

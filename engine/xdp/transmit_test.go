@@ -1,10 +1,13 @@
 package xdp_test
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf"
@@ -168,6 +171,72 @@ func TestTransmitAuto(t *testing.T) {
 			!strings.HasPrefix(i.Way, way) {
 			t.Errorf("%+v: %s, %s, %q", c, i.XDPMode, i.Transmit, i.Way)
 		}
+	}
+}
+
+// TestTransmitAutoByKind: TransmitAuto means blocks on a veth in every mode, and on other interfaces only if they have
+// no native mode. A tap has one, so that generic mode, if it is configured, means frames.
+func TestTransmitAutoByKind(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
+	const blocks, frames, fails = xdp.TransmitGSO, xdp.TransmitXDP, xdp.Transmit("")
+	for _, c := range []struct {
+		nic    netlink.Link // to be created; nil: the veth
+		autoOn xdp.Transmit
+		modes  [3]xdp.Transmit // by bpf.Mode
+	}{
+		{nil, blocks, [3]xdp.Transmit{blocks, blocks, blocks}},
+		{&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tap0"}, Mode: netlink.TUNTAP_MODE_TAP},
+			frames, [3]xdp.Transmit{frames, frames, frames}},
+		{&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "macvlan0",
+			ParentIndex: net.A.Link.Index}, Mode: netlink.MACVLAN_MODE_PRIVATE},
+			blocks, [3]xdp.Transmit{blocks, fails, blocks}},
+	} {
+		name := net.A.Link.Name
+		if c.nic != nil {
+			name = c.nic.Attrs().Name
+		}
+		t.Run(name, func(t *testing.T) {
+			if err := net.A.Do(func() error {
+				if c.nic != nil {
+					err := errors.Join(netlink.LinkAdd(c.nic), netlink.LinkSetUp(c.nic))
+					if err != nil {
+						return err
+					}
+				}
+				nic, err := netlink.LinkByName(name)
+				if err != nil {
+					return err
+				}
+				if way := xdp.AutoOn(nic); way != c.autoOn {
+					t.Errorf("AutoOn: %s, want %s", way, c.autoOn)
+				}
+				for mode, want := range c.modes {
+					d, err := xdp.Open(xdp.Config{Interface: name, Transmit: xdp.TransmitAuto,
+						XDPMode: bpf.Mode(mode)})
+					if (err != nil) != (want == fails) {
+						t.Errorf("%s: %v", bpf.Mode(mode), err)
+					}
+					if err != nil {
+						continue
+					}
+					if i := d.Transport(); i.Transmit != string(want) {
+						t.Errorf("%s: %s, %q, want %s", bpf.Mode(mode), i.Transmit, i.Way, want)
+					}
+					if err := d.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

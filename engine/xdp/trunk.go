@@ -169,7 +169,9 @@ func (t *trunk) open(nic netlink.Link) (err error) {
 		return attachBusy(err)
 	}
 	if t.auto {
-		t.cfg.Transmit = autoTransmit(t.veth, t.att.Mode == bpf.ModeGeneric)
+		onlyGeneric := t.att.Mode == bpf.ModeGeneric &&
+			(t.att.NativeErr != nil || lacksNative(t.att.Ifindex))
+		t.cfg.Transmit = autoTransmit(t.veth, onlyGeneric)
 	}
 	if err = t.openQueues(); err != nil {
 		return err
