@@ -16,10 +16,12 @@ import (
 	"xwarp/bpf"
 )
 
-// TestPaths checks that the Writes of the rig arrive unchanged and that the engines allocate nothing.
+// TestPaths checks that the Writes of the rig arrive unchanged and that the engines allocate nothing, with frames and
+// with whole blocks.
 func TestPaths(t *testing.T) {
-	for _, markers := range []bool{true, false} {
-		r, err := newRig(1500, markers)
+	for _, c := range []struct{ markers, blocks bool }{{true, false}, {false, false}, {true, true},
+		{false, true}} {
+		r, err := newRig(1500, c.markers, c.blocks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,10 +40,14 @@ func TestPaths(t *testing.T) {
 		}
 		run()
 		if n := testing.AllocsPerRun(5, run); n != 0 {
-			t.Errorf("markers %v: %v allocations in 50 turns", markers, n)
+			t.Errorf("%+v: %v allocations in 50 turns", c, n)
 		}
 		if r.a.done == 0 || !bytes.Equal(r.a.mem, r.b.mem) {
-			t.Errorf("markers %v: %d Writes complete, memories differ", markers, r.a.done)
+			t.Errorf("%+v: %d Writes complete, memories differ", c, r.a.done)
+		}
+		sent := r.a.stk.Stats().TxBytes
+		if whole := sent < 100_000*uint64(r.blocks); whole != c.blocks {
+			t.Errorf("%+v: %d bytes in %d blocks", c, sent, r.blocks)
 		}
 	}
 }
@@ -77,7 +83,7 @@ func BenchmarkPath(b *testing.B) {
 func benchmarkPath(b *testing.B, mtu int, markers bool) {
 	runtime.LockOSThread() // cpuTime is the thread's
 	defer runtime.UnlockOSThread()
-	r, err := newRig(mtu, markers)
+	r, err := newRig(mtu, markers, false)
 	if err != nil {
 		b.Fatal(err)
 	}

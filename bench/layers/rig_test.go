@@ -17,6 +17,7 @@ import (
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/ring"
+	"xwarp/ring/gso"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
@@ -97,6 +98,7 @@ type rig struct {
 	now    tick.Time
 	frames [][]byte
 	posted int
+	blocks int // that a has sent
 	wr     rdmap.SendWR
 	sge    [1]rdmap.SGE
 }
@@ -109,13 +111,18 @@ const (
 	port     = 7
 )
 
-func newRig(mtu int, markers bool) (*rig, error) {
+// newRig connects two hosts. If blocks is set, host a sends blocks, which host b receives whole.
+func newRig(mtu int, markers, blocks bool) (*rig, error) {
 	r := &rig{now: tick.Time(1e12), work: newBare()}
 	r.work.clock = clockCost()
 	for i, h := range []**host{&r.a, &r.b} {
 		n := &host{clock: r.work.clock, mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)},
 			addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
-		if err := n.initStack(mtu); err != nil {
+		var s gso.BlockSender
+		if blocks && i == 0 {
+			s = &wholeBlocks{r: r}
+		}
+		if err := n.initStack(mtu, blocks, s); err != nil {
 			return nil, err
 		}
 		*h = n
@@ -152,19 +159,51 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	return r, nil
 }
 
-func (h *host) initStack(mtu int) (err error) {
+// initStack opens a stack on a fake ring. If large is set, the ring receives blocks whole. The stack sends blocks
+// through blocks, if that is not nil.
+func (h *host) initStack(mtu int, large bool, blocks gso.BlockSender) (err error) {
 	if h.queuePair, err = newQueuePair(region, h.handler); err != nil {
 		return err
 	}
 	h.fk = ring.NewFakeKernel(ring.FakeConfig{Poller: true, Budget: 256})
 	s, err := ring.OpenFake(ring.Config{RxFrames: rxFrames, TxSlots: 256,
-		TxSlot: ring.SlotFor(mtu + 22)}, h.fk)
+		TxSlot: ring.SlotFor(mtu + 22), LargeFrames: large}, h.fk)
 	if err != nil {
 		return err
 	}
-	h.stk, err = stack.New(stack.Config{Port: s, MAC: h.mac, MTU: mtu, Resolver: h})
+	port := ring.Port(s)
+	if blocks != nil {
+		port = gso.Wrap(s, blocks)
+	}
+	h.stk, err = stack.New(stack.Config{Port: port, MAC: h.mac, MTU: mtu, Resolver: h})
 	return err
 }
+
+// wholeBlocks passes blocks of host a to host b as one frame with complete checksums, after the frames sent before.
+type wholeBlocks struct {
+	r   *rig
+	buf []byte
+}
+
+func (w *wholeBlocks) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
+	for {
+		f, ok := w.r.a.fk.Take(w.buf[:0])
+		if !ok {
+			break
+		}
+		w.r.b.fk.Inject(f)
+	}
+	whole := *s
+	whole.Payload = n - s.Headers
+	w.buf = whole.Segment(w.buf[:0], b.Frame()[:n], 0)
+	if !w.r.b.fk.Inject(w.buf) {
+		return unix.EAGAIN // it has too few chunks
+	}
+	w.r.blocks++
+	return 0
+}
+
+func (w *wholeBlocks) Close() error { return nil }
 
 // cpuTime is the processor time of the calling thread. Other programs disturb it less than wall-clock time.
 func cpuTime() time.Duration {
@@ -229,13 +268,20 @@ func (r *rig) carry(from, to *host) (data int) {
 	return data
 }
 
-// stepBoth runs one turn of both hosts and returns the number of segments with payload that went from a to b.
+// stepBoth runs one turn of both hosts and returns the number of frames and blocks with payload that went from a to b.
 func (r *rig) stepBoth() int {
 	r.now = r.now.Add(20 * tick.Microsecond)
+	before := r.blocks
 	r.a.step(r.now)
 	n := r.carry(r.a, r.b)
+	for range pending { // host b may have to receive several batches
+		if r.blocks == 0 || r.b.stk.Stats().RxFrames == r.b.fk.FakeStats().Injected {
+			break
+		}
+		r.b.step(r.now)
+	}
 	r.carry(r.b, r.a)
-	return n
+	return n + r.blocks - before
 }
 
 // postWrites posts Writes on host a until pending are under way.
