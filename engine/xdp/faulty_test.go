@@ -8,7 +8,10 @@ import (
 )
 
 // rates are the probabilities, 0 to 1, of the faults of a received packet. At most one fault occurs to a packet.
-type rates struct{ drop, duplicate, corrupt, delay float64 }
+type rates struct {
+	drop, duplicate, corrupt, delay float64
+	least                           int // bytes of the shortest packet that has faults
+}
 
 const (
 	maxLate = 64 // maximum number of packets that are delayed at a time
@@ -21,6 +24,7 @@ type faulty struct {
 	rates
 	rnd   *rand.Rand
 	calls int
+	hit   int // packets that had a fault
 	late  []late
 	again map[*byte]bool // first bytes of packets to be received again after their release
 	ready []ring.Packet  // released packets to be received again
@@ -58,6 +62,10 @@ func (f *faulty) Recv(batch []ring.Packet) int {
 // receive applies a random fault, or none, to p. It reports whether p is received now.
 func (f *faulty) receive(p *ring.Packet) bool {
 	first := p.Frag(0)
+	if p.Len() < f.least {
+		return true
+	}
+	f.hit++
 	switch x := f.rnd.Float64(); {
 	case x < f.drop:
 		f.Port.Release(p)
@@ -69,6 +77,8 @@ func (f *faulty) receive(p *ring.Packet) bool {
 	case x < f.drop+f.duplicate+f.corrupt+f.delay && len(f.late) < maxLate:
 		f.late = append(f.late, late{*p, f.calls + lateBy})
 		return false
+	default:
+		f.hit--
 	}
 	return true
 }
