@@ -63,7 +63,8 @@ const (
 	extraRounds = 2 // additional rounds of cases in which noise could decide whether a target is reached
 )
 
-// Offload settings that variants use. Attaching an XDP program switches TSO off, whatever the setting.
+// Offload settings that variants use. A native XDP program on one end of a veth switches TSO off at the other end,
+// whatever the setting. A generic program does not.
 var (
 	asTheyCome = topo.Offloads{TxChecksum: topo.On, TSO: topo.On, GSO: topo.On, GRO: topo.Off} // veth's defaults
 	sameFrames = topo.Offloads{TxChecksum: topo.On, TSO: topo.Off, GSO: topo.Off, GRO: topo.Off}
