@@ -17,6 +17,8 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/xdp"
+	"xwarp/ring"
+	"xwarp/ring/gso"
 )
 
 // pump writes data and sends FIN, while it reads until the peer's FIN. It returns the bytes that it read.
@@ -48,7 +50,7 @@ func randomBytes(n int, seed uint64) []byte {
 }
 
 // TestStreamWithKernel transfers data between the engine's TCP and the kernel's, in both roles, in both directions at
-// once, and with half-close.
+// once, and with half-close. With blocks, both ends send and receive super-frames: neither needs offloads changed.
 func TestStreamWithKernel(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -57,7 +59,10 @@ func TestStreamWithKernel(t *testing.T) {
 		mtu  int
 		v6   bool
 		peer topo.Offloads // zero: all offloads are on, as on a new veth
+		way  xdp.Transmit
 	}{{name: "ipv4", mtu: 1500}, {name: "ipv6", mtu: 1500, v6: true}, {name: "jumbo", mtu: 9000},
+		{name: "blocks", mtu: 1500, way: xdp.TransmitAuto},
+		{name: "blocks ipv6", mtu: 1500, v6: true, way: xdp.TransmitAuto},
 		{name: "segments", mtu: 1500, peer: topo.Offloads{TSO: topo.Off}},
 		{name: "segments with checksums", mtu: 1500, peer: topo.NoOffloads}} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -67,8 +72,13 @@ func TestStreamWithKernel(t *testing.T) {
 			}
 			defer tn.Close()
 			var dev *xdp.Device
+			var port ring.Port
 			if err := tn.A.Do(func() (err error) {
-				dev, err = xdp.Open(xdp.Config{Interface: tn.A.Link.Name})
+				dev, err = xdp.Open(xdp.Config{Interface: tn.A.Link.Name, Transmit: tc.way,
+					Wrap: func(_ int, p ring.Port) (ring.Port, error) {
+						port = p
+						return p, nil
+					}})
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -146,6 +156,17 @@ func TestStreamWithKernel(t *testing.T) {
 				defer c.Close()
 				judge(t, c, up, down, peer)
 			})
+			if tc.way != xdp.TransmitAuto {
+				return
+			}
+			dev.Close()
+			sent, received := xdp.PortOf(port).(*gso.Port).GSOStats(), port.Stats()
+			t.Logf("sent %+v, received %d bytes in %d packets", sent, received.RxBytes,
+				received.RxPackets)
+			if sent.Blocks == 0 || sent.Segments < 10*sent.Blocks || sent.Single > sent.Segments ||
+				received.RxPackets > received.RxBytes/4000 {
+				t.Error("too few whole blocks")
+			}
 		})
 	}
 }
