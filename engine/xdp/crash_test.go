@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -22,12 +23,13 @@ import (
 	"xwarp/engine/host/ports"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
+	"xwarp/ring"
 )
 
 const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"
 
-// TestMain runs the victim of TestKilled instead of tests if crashEnv is set. The victim serves iWARP in the namespace
-// whose path is the value of crashEnv, until it is killed.
+// TestMain runs the victim of TestKilled instead of tests if crashEnv is set. The victim serves iWARP, and exchanges
+// blocks with one peer, in the namespace whose path is the value of crashEnv, until it is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(crashEnv); path != "" {
 		fmt.Println(victim(path))
@@ -45,7 +47,13 @@ func victim(path string) error {
 	if err := netns.Set(ns); err != nil {
 		return err
 	}
-	dev, err := xdp.Open(xdp.Config{Interface: "eth0"})
+	watch := &blockWatch{}
+	watch.mtu.Store(1500)
+	dev, err := xdp.Open(xdp.Config{Interface: "eth0", Transmit: xdp.TransmitAuto,
+		Wrap: func(_ int, p ring.Port) (ring.Port, error) {
+			watch.Port = p
+			return watch, nil
+		}})
 	if err != nil {
 		return err
 	}
@@ -53,19 +61,56 @@ func victim(path string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("ready")
+	ln, err := dev.ListenStream(netip.MustParseAddrPort("0.0.0.0:7175"), 0, xdp.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	<-ln.Changed()
+	s, err := ln.Accept()
+	if err != nil {
+		return err
+	}
+	flood(xdp.NewNetConn(s))
+	const enough = 20
+	if !within(10*time.Second, func() bool {
+		return watch.blocks.Load() >= enough && watch.received.Load() >= enough
+	}) {
+		return fmt.Errorf("%d blocks sent, %d received", watch.blocks.Load(), watch.received.Load())
+	}
+	return errors.New("blocks move")
 }
 
-// TestKilled kills the engine's process. While the process lives, the host stays reachable. Afterwards no program is
-// attached and no port is reserved, and a peer that sends gets a reset from the kernel.
+// flood writes to c and reads from it until it ends.
+func flood(c net.Conn) {
+	go io.Copy(io.Discard, c)
+	go func() {
+		for b := make([]byte, 1<<20); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// TestKilled kills the engine's process while blocks move in both directions. While the process lives, the host stays
+// reachable. Afterwards no program is attached, GRO is off as before, and no port is reserved. A peer that sends gets a
+// reset from the kernel.
 func TestKilled(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tn.Close()
+	hasGRO := func() bool {
+		o, err := tn.B.ReadOffloads(tn.B.Link.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.GRO == topo.On
+	}
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	for round := range 3 {
 		cmd := exec.Command("/proc/self/exe")
@@ -80,7 +125,8 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		line, _ := bufio.NewReader(out).ReadString('\n')
+		lines := bufio.NewReader(out)
+		line, _ := lines.ReadString('\n')
 		if line != "ready\n" {
 			cmd.Process.Kill()
 			cmd.Wait()
@@ -97,11 +143,24 @@ func TestKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		other, err := tn.A.Dial(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(at.Addr(), 7175))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flood(other)
+		if line, _ := lines.ReadString('\n'); line != "blocks move\n" {
+			t.Errorf("victim: %q", line)
+		}
+		if !hasGRO() {
+			t.Error("GRO is off while the engine runs")
+		}
 		cmd.Process.Kill()
 		cmd.Wait()
+		other.Close()
 		runtime.UnlockOSThread()
-		if !eventually(func() bool { return !attached(t, tn.B) }) {
-			t.Fatalf("round %d: a program is attached after kill -9", round)
+		if !eventually(func() bool { return !attached(t, tn.B) && !hasGRO() }) {
+			t.Fatalf("round %d: attached %t, GRO on %t after kill -9", round, attached(t, tn.B),
+				hasGRO())
 		}
 		peer.SetDeadline(time.Now().Add(30 * time.Second))
 		peer.Write([]byte{0})
