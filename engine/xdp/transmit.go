@@ -82,6 +82,8 @@ func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
 func (x *driver) way() string {
 	way, why := x.cfg.Transmit, "as configured"
 	switch {
+	case x.auto && way == TransmitGSO && !x.trunk.veth:
+		why = "native XDP is not available"
 	case x.auto && way == TransmitGSO:
 		why = "blocks measured fastest"
 	case x.auto:
