@@ -38,7 +38,7 @@ type PlainObserver = stack.PlainObserver
 type IPsecStats struct {
 	ipsec.Stats
 	xfrm.Counters
-	RequestFailures uint64 // failed requests to the kernel and the IKE daemon, plus refused SAs
+	Failures uint64 // failed requests to the kernel and the IKE daemon, plus refused SAs
 }
 
 // IPsecState is the state of IPsec on a device.
@@ -226,7 +226,7 @@ func (d *Device) IPsec(f func(sa *xfrm.SA, in *esp.In, out *esp.Out, sending boo
 	if err != nil && i.x.base.IsFinal() { // written after final
 		s, err = &IPsecState{IPsecStats: IPsecStats{Stats: i.final, Counters: s.Counters}}, nil
 	}
-	s.RequestFailures, s.LastError, s.LastAt = i.failures, i.last, i.lastAt
+	s.Failures, s.LastError, s.LastAt = i.failures, i.last, i.lastAt
 	return s, err
 }
 
