@@ -31,7 +31,8 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 			return
 		case <-v.Core.Failed():
 		}
-		err, closed := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
+		err := fmt.Errorf("device %s: %w", v.Name, v.Core.Err())
+		var closed <-chan struct{}
 		if !v.NeverOpened {
 			d.logOf(v).Error("device lost: disconnecting its programs, closing its exports; other devices are not affected",
 				"error", err, "next", v.Remedy())
@@ -42,14 +43,16 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 	}
 }
 
-// closeFailed closes a device that failed with err, and ends the sessions and exports on it. It reports whether the
-// device was closed in time.
-func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
+// closeFailed closes a device that failed with err, and ends the sessions and exports on it. The channel that it
+// returns is closed when the device is, which may be later.
+func (d *Daemon) closeFailed(v *device.Device, err error) <-chan struct{} {
 	v.ClosePortMapper()
 	if err := v.Core.Detach(); err != nil {
 		d.logOf(v).Warn("cannot detach the XDP program", "error", err)
 	}
-	closed = d.finishWithin(stopWait, "device "+v.Name, func() { // before unmapping the memory of programs
+	closed := make(chan struct{})
+	d.finishWithin(stopWait, "device "+v.Name, func() { // before unmapping the memory of programs
+		defer close(closed)
 		if err := v.Core.Close(); err != nil {
 			d.logOf(v).Warn("cannot close the failed device cleanly", "error", err)
 		}
@@ -64,9 +67,9 @@ func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 }
 
 // reopen reopens a device that was lost because of why, by its restart policy, once the interface is there. It returns
-// the new device, or nil if the daemon ends or the device stays closed. closed is false if the old device was not
-// closed in time.
-func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed bool,
+// the new device, or nil if the daemon ends or the device stays closed. closed is from closeFailed. If the old device
+// cannot be closed, a new process must open the interface.
+func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed <-chan struct{},
 	lost func(error)) *device.Device {
 	if v.Config.Restart == config.RestartNever && !v.NeverOpened {
 		for _, other := range d.deviceList() {
@@ -84,7 +87,8 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenPauseMax) {
 		var next *device.Device
 		err := v.AwaitInterface(ctx)
-		if err == nil && !v.NeverOpened && (v.Config.Restart == config.RestartExit || !closed) {
+		if err == nil && !v.NeverOpened && (v.Config.Restart == config.RestartExit ||
+			!closesWithin(closeWait, closed)) {
 			lost(fmt.Errorf("%w: %w", ErrRestart, why))
 			return nil
 		}
@@ -107,6 +111,16 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 		sleepFor(ctx, pause)
 	}
 	return nil
+}
+
+// closesWithin reports whether a channel is closed within most.
+func closesWithin(most time.Duration, ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	case <-time.After(most):
+		return false
+	}
 }
 
 // replace replaces a lost device by a new one, and reopens its exports.

@@ -67,14 +67,12 @@ func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 		defer close(done)
 		f()
 	}()
-	select {
-	case <-done:
-		return true
-	case <-time.After(most):
+	if !closesWithin(most, done) {
 		d.log.Warn("shutdown step timed out: continuing", "what", what, "after",
 			most)
 		return false
 	}
+	return true
 }
 
 // detachAll detaches the steering programs from the interfaces. From then on the host gets all frames.
