@@ -2,11 +2,7 @@ package main
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -70,27 +66,25 @@ func declared(t *testing.T) map[string]bool {
 	}
 	names := map[string]bool{}
 	for _, p := range packages {
-		for _, file := range p.GoFiles {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, 0)
-			if err != nil {
-				t.Fatal(err)
+		_, err := inspect(p, func(n ast.Node) string {
+			if f, ok := n.(*ast.FuncDecl); ok {
+				names[p.ImportPath+"."+receiver(f)+f.Name.Name] = true
 			}
-			for _, d := range f.Decls {
-				if fn, ok := d.(*ast.FuncDecl); ok {
-					names[p.ImportPath+"."+receiver(fn)+fn.Name.Name] = true
-				}
-			}
+			return ""
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	return names
 }
 
 // receiver returns the receiver of a function as a profile names it: "T." or "(*T).", or "" if there is none.
-func receiver(fn *ast.FuncDecl) string {
-	if fn.Recv == nil {
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
 		return ""
 	}
-	of, _, _ := strings.Cut(types.ExprString(fn.Recv.List[0].Type), "[")
+	of := receiverType(f)
 	if strings.HasPrefix(of, "*") {
 		return "(" + of + ")."
 	}

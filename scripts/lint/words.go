@@ -103,13 +103,18 @@ var goNames = strings.Fields("Accept Add Close Do Err Error Get Init Len Next Re
 func countMethods(p pkg, methods map[string][]string) error {
 	_, err := inspect(p, func(n ast.Node) string {
 		if m, ok := n.(*ast.FuncDecl); ok && m.Recv != nil {
-			of, _, _ := strings.Cut(types.ExprString(m.Recv.List[0].Type), "[")
 			methods[m.Name.Name] = append(methods[m.Name.Name],
-				p.ImportPath+"."+strings.TrimPrefix(of, "*"))
+				p.ImportPath+"."+strings.TrimPrefix(receiverType(m), "*"))
 		}
 		return ""
 	})
 	return err
+}
+
+// receiverType returns the type of a method's receiver, such as "*T", without type parameters.
+func receiverType(m *ast.FuncDecl) string {
+	of, _, _ := strings.Cut(types.ExprString(m.Recv.List[0].Type), "[")
+	return of
 }
 
 // overloaded returns a fault for each method name that more than maxReceivers types have. types has the receiver types
