@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -78,7 +77,7 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 		if err = start(c); err == nil {
 			err = c.await(ctx)
 		}
-		if err != nil && !errors.Is(err, verbs.ErrHasConn) { // as in dialWithRetries
+		if err != nil {
 			qp.GiveUp(err)
 		}
 	}

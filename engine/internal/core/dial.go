@@ -114,8 +114,6 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 				d.fallbacks.learn(remote, guess, Now())
 			}
 			return nil
-		case errors.Is(err, verbs.ErrHasConn): // the existing connection of q is not affected
-			return err
 		}
 		if c == nil || m.SingleAttempt || attempt == maxAttempts || ctx.Err() != nil {
 			qp.GiveUp(err)

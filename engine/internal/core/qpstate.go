@@ -129,9 +129,12 @@ func (q *QP) detach() {
 	q.life.Store(uint32(lifeIdle))
 }
 
-// GiveUp ends q without a connection. If q has no worker, it gets one that flushes the posted requests. No attempt to
-// connect q may be under way.
+// GiveUp ends q without a connection, because of err, unless that says that q has another connection. If q has no
+// worker, it gets one that flushes the posted requests. No attempt to connect q may be under way.
 func (q *QP) GiveUp(err error) {
+	if errors.Is(err, verbs.ErrHasConn) {
+		return
+	}
 	s := q.shard.Load()
 	if s == nil {
 		s = q.dev.shards[0]
