@@ -52,7 +52,7 @@ func (t *trunk) startPolling(sock *ring.Socket) error {
 	}
 	n := before
 	n.DeferHardIRQs, n.GROFlushTimeout = deferrals, uint64(flushTimeout)
-	if err := t.restorer.Change(before, n); err != nil {
+	if err := t.restorer.Change(t.att.Ifindex, before, n); err != nil {
 		return err
 	}
 	if err := sock.BusyPoll(deferrals); err != nil {

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -31,12 +33,16 @@ type Restorer struct {
 // setting is a previous state: of an offload if Feature is set, else of a NAPI instance.
 type setting struct {
 	NAPI     ring.NAPI
-	Ifindex  int // interface of Feature
+	Ifindex  int // interface of Feature or of the NAPI instance
 	Feature  string
 	On       bool
 	Record   string // path of Feature's record, which is removed afterwards
 	Restored bool   // the settings passed before this one are restored already
 }
+
+// restartWait is how long the restoring process waits for a NAPI instance that does not exist. Some drivers restart the
+// card when its XDP program is removed (igb): they delete the instance, and add it again with its ID and its settings.
+const restartWait = 5 * time.Second
 
 // processName is the first argument of the restoring process.
 const processName = "xwarp-napi-restorer"
@@ -47,12 +53,13 @@ func init() {
 	}
 }
 
-// Change changes the settings of a NAPI instance to n. Close restores before, or zeros if before equals n.
-func (r *Restorer) Change(before, n ring.NAPI) error {
+// Change changes the settings of a NAPI instance of an interface to n. Close restores before, or zeros if before equals
+// n.
+func (r *Restorer) Change(ifindex int, before, n ring.NAPI) error {
 	if before == n { // n was left by a program that was killed together with its restoring process
 		before = ring.NAPI{ID: n.ID}
 	}
-	if err := r.remember(setting{NAPI: before}); err != nil {
+	if err := r.remember(setting{NAPI: before, Ifindex: ifindex}); err != nil {
 		return err
 	}
 	return ring.SetNAPI(n)
@@ -113,14 +120,18 @@ func (r *Restorer) remember(s setting) error {
 }
 
 // Close restores the settings. If this process has dropped the privileges that this needs, the restoring process does
-// it, and Close waits for that. The calling thread must be in the namespace of the first change.
+// it, and Close waits for that. Close does not wait for NAPI instances that the driver has deleted; that process does.
+// The calling thread must be in the namespace of the first change.
 func (r *Restorer) Close() error {
 	if r.process == nil {
 		return nil
 	}
-	err := restore(r.before)
+	left, err := restore(r.before, ring.SetNAPI)
 	if err == nil {
 		_ = r.remember(setting{Restored: true}) // fails if the process was killed
+		for _, s := range left {
+			_ = r.remember(s)
+		}
 	}
 	r.process.Pipe.Close()
 	if err == nil { // on a busy machine it takes long to end
@@ -133,13 +144,22 @@ func (r *Restorer) Close() error {
 	return err
 }
 
-// restoreAtEnd is the body of the process. It reads settings until its input ends, applies them, and returns the exit
-// status.
+// restoreAtEnd is the body of the process. It returns the exit status.
 func restoreAtEnd() int {
 	capability.Keep(1 << unix.CAP_NET_ADMIN) // fails in a program with cgo
 	cleaner.Ready()
+	if err := restoreFrom(os.Stdin, ring.SetNAPI); err != nil {
+		fmt.Fprintln(os.Stderr, "xwarp: settings of an interface are not restored:", err,
+			"(xwarp doctor --fix; ethtool -K IFACE gro off rxvlan on)")
+		return 1
+	}
+	return 0
+}
+
+// restoreFrom reads settings until its input ends, and applies them. setNAPI is ring.SetNAPI.
+func restoreFrom(input io.Reader, setNAPI func(ring.NAPI) error) error {
 	var list []setting
-	for d := json.NewDecoder(os.Stdin); ; {
+	for d := json.NewDecoder(input); ; {
 		var s setting
 		if d.Decode(&s) != nil {
 			break
@@ -148,28 +168,36 @@ func restoreAtEnd() int {
 			list = nil
 		}
 	}
-	if err := restore(list); err != nil {
-		fmt.Fprintln(os.Stderr, "xwarp: settings of an interface are not restored:", err,
-			"(xwarp doctor --fix; ethtool -K IFACE gro off rxvlan on)")
-		return 1
+	list, err := restore(list, setNAPI)
+	for end := time.Now().Add(restartWait); len(list) > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		var failed error
+		list, failed = restore(list, setNAPI)
+		err = errors.Join(err, failed)
 	}
-	return 0
+	return err
 }
 
-// restore applies settings, oldest last. It skips instances and interfaces that are gone.
-func restore(list []setting) error {
+// restore applies settings, oldest last. It skips interfaces that are gone. left are the settings of NAPI instances
+// that do not exist although their interface does. setNAPI is ring.SetNAPI.
+func restore(list []setting, setNAPI func(ring.NAPI) error) (left []setting, err error) {
 	var errs []error
 	for i := len(list) - 1; i >= 0; i-- {
-		if err := list[i].apply(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		switch err := list[i].apply(setNAPI); {
+		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
+		case list[i].Feature == "":
+			if _, err := nameOf(list[i].Ifindex); err == nil {
+				left = slices.Insert(left, 0, list[i])
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
-func (s *setting) apply() error {
+func (s *setting) apply(setNAPI func(ring.NAPI) error) error {
 	if s.Feature == "" {
-		return ring.SetNAPI(s.NAPI)
+		return setNAPI(s.NAPI)
 	}
 	name, err := nameOf(s.Ifindex)
 	if err == nil {

@@ -2,6 +2,8 @@ package napi
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -41,9 +43,9 @@ func hold(id string) int {
 		err = r.SetFeature(ifindex, feature, on)
 	} else {
 		var before ring.NAPI
-		fmt.Sscan(id, &n.ID)
+		fmt.Sscan(id, &n.ID, &ifindex)
 		if before, err = ring.QueryNAPI(n.ID); err == nil {
-			err = r.Change(before, n)
+			err = r.Change(ifindex, before, n)
 		}
 	}
 	if err != nil {
@@ -111,7 +113,7 @@ func TestRestored(t *testing.T) {
 			if c.before == held {
 				want = ring.NAPI{ID: id}
 			}
-			pid, restorer, in := start(t, n, fmt.Sprint(id))
+			pid, restorer, in := start(t, n, fmt.Sprint(id, " ", n.A.Link.Index))
 			now := held
 			now.ID = id
 			if got := query(t, n, id); got != now {
@@ -131,6 +133,32 @@ func TestRestored(t *testing.T) {
 				t.Errorf("afterwards: %+v, want %+v", got, want)
 			}
 		})
+	}
+}
+
+// TestRestoredAfterRestart: the restoring process waits for a NAPI instance that a driver deletes and adds again. It
+// does not wait for the instance of an interface that is gone.
+func TestRestoredAfterRestart(t *testing.T) {
+	const lo, none = 1, 1 << 30
+	want := ring.NAPI{ID: 8193, DeferHardIRQs: 5}
+	for ifindex, tries := range map[int]int{lo: 4, none: 1} {
+		input, err := json.Marshal(setting{NAPI: want, Ifindex: ifindex})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls int
+		err = restoreFrom(bytes.NewReader(input), func(n ring.NAPI) error {
+			if calls++; n != want {
+				t.Errorf("restored: %+v, want %+v", n, want)
+			}
+			if calls < 4 {
+				return fmt.Errorf("NAPI: %w", unix.ENOENT)
+			}
+			return nil
+		})
+		if err != nil || calls != tries {
+			t.Errorf("interface %d: %d calls and %v, want %d", ifindex, calls, err, tries)
+		}
 	}
 }
 
