@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"xwarp/bpf/needs"
 )
@@ -65,6 +66,20 @@ func TestOrder(t *testing.T) {
 	if got != "c (priority 10) a (priority 50) b (priority 50) b (priority 50) " ||
 		members[3].ID != 2 {
 		t.Error(got, members[3].ID)
+	}
+}
+
+// TestHaveFrags: the dispatcher accepts frames of several buffers if all members do.
+func TestHaveFrags(t *testing.T) {
+	several, one := Member{flags: unix.BPF_F_XDP_HAS_FRAGS}, Member{}
+	for _, c := range []struct {
+		members []Member
+		want    bool
+	}{{nil, true}, {[]Member{several, several}, true}, {[]Member{several, one}, false},
+		{[]Member{one, several}, false}} {
+		if got := haveFrags(c.members); got != c.want {
+			t.Errorf("%v: %t", c.members, got)
+		}
 	}
 }
 

@@ -29,7 +29,8 @@ type transmitCase struct {
 	offloads    topo.Offloads
 	mode        bpf.Mode
 	idle        xdp.Idle
-	lossy       bool // every fifth block is lost
+	lossy       bool                        // every fifth block is lost
+	link        func(*testing.T, *topo.Net) // gives hosts other links; nil: veths
 }
 
 // lossyBlocks is a Port that loses every fifth block.
@@ -50,8 +51,12 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	t.Helper()
 	var mu sync.Mutex
 	hub := monitor.NewHub(nil)
-	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, Queues: tc.queues, OffloadsA: tc.offloads,
-		OffloadsB: tc.offloads}, func(c *xdp.Config) {
+	net := xdpNet(t, topo.Options{MTU: tc.mtu, Queues: tc.queues, OffloadsA: tc.offloads,
+		OffloadsB: tc.offloads})
+	if tc.link != nil {
+		tc.link(t, net)
+	}
+	da, db := openPair(t, net, func(c *xdp.Config) {
 		c.Transmit, c.MPA, c.XDPMode = way, verbs.MPAWith(tc.markers, true), tc.mode
 		c.Idle = tc.idle
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
@@ -88,8 +93,9 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	return ports
 }
 
-// TestTransmitGSO: both ends send blocks. A veth delivers them whole. If the sender's TSO is off, or the receiver's
-// program is native, the kernel cuts them into segments; this is checked without losses.
+// TestTransmitGSO: both ends send blocks. A veth delivers them whole. So do a macvlan and a bridge on one, and a tap
+// whose user takes them. If the sender's TSO is off, or the receiver's program is native, the kernel cuts them into
+// segments; this is checked without losses.
 func TestTransmitGSO(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true}, {name: "markers", markers: true},
@@ -97,6 +103,8 @@ func TestTransmitGSO(t *testing.T) {
 		{name: "markers-ipv6", markers: true, v6: true}, {name: "queues", queues: 4},
 		{name: "spin", idle: xdp.IdleSpin}, {name: "sleep", idle: xdp.IdleSleep},
 		{name: "lossy", lossy: true}, {name: "lossy-markers", markers: true, lossy: true},
+		{name: "macvlan", link: macvlanOnA}, {name: "bridge", link: bridgeOnA},
+		{name: "tap", link: taps, mode: bpf.ModeGeneric},
 		{name: "cut", offloads: topo.NoOffloads},
 		{name: "cut-markers-9000", mtu: 9000, markers: true, offloads: topo.NoOffloads},
 		{name: "cut-sums", offloads: topo.Offloads{TSO: topo.Off}},
@@ -105,7 +113,7 @@ func TestTransmitGSO(t *testing.T) {
 			cut := tc.mode == bpf.ModeNative || tc.offloads != topo.Offloads{}
 			blocks := uint64(0)
 			way := xdp.TransmitAuto
-			if tc.mode == bpf.ModeNative {
+			if tc.mode != bpf.ModeAuto { // auto means frames on a tap
 				way = xdp.TransmitGSO
 			}
 			var received [2]ring.Stats // sum over all queues of a device, because the kernel chooses one for each frame

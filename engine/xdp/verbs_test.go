@@ -16,6 +16,13 @@ import (
 func xdpPair(t testing.TB, o topo.Options, edit func(*xdp.Config)) (a, b *xdp.Device,
 	net *topo.Net) {
 	t.Helper()
+	net = xdpNet(t, o)
+	a, b = openPair(t, net, edit)
+	return a, b, net
+}
+
+func xdpNet(t testing.TB, o topo.Options) *topo.Net {
+	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
 	net, err := topo.New(o)
@@ -23,6 +30,12 @@ func xdpPair(t testing.TB, o topo.Options, edit func(*xdp.Config)) (a, b *xdp.De
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { net.Close() })
+	return net
+}
+
+// openPair opens a device on each host's link.
+func openPair(t testing.TB, net *topo.Net, edit func(*xdp.Config)) (a, b *xdp.Device) {
+	t.Helper()
 	open := func(h *topo.Host) *xdp.Device {
 		cfg := xdp.Config{Interface: h.Link.Name}
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -39,7 +52,7 @@ func xdpPair(t testing.TB, o topo.Options, edit func(*xdp.Config)) (a, b *xdp.De
 		t.Cleanup(func() { d.Close() })
 		return d
 	}
-	return open(net.A), open(net.B), net
+	return open(net.A), open(net.B)
 }
 
 //req:rfc5044-7.1-2
