@@ -26,6 +26,7 @@ type serveEvent struct {
 	Interface string  `json:"interface,omitempty" doc:"listening, xdp: network interface"`
 	XDPMode   string  `json:"xdp_mode,omitempty" doc:"listening, xdp: \"native\" or \"generic\""`
 	Copy      string  `json:"copy,omitempty" doc:"listening, xdp: \"copy\" or \"zero-copy\""`
+	Transmit  string  `json:"transmit,omitempty" doc:"listening, xdp: \"xdp\" or \"packet-gso\""`
 	Dir       string  `json:"dir,omitempty" doc:"listening: exported directory"`
 	Remote    string  `json:"remote,omitempty" doc:"address and port of the client"`
 	OK        bool    `json:"ok" doc:"success"`
@@ -137,7 +138,7 @@ func (p *eventPrinter) listening(at netip.AddrPort, d verbs.Device, tree *transf
 	e := serveEvent{
 		Event: "listening", OK: true, Address: at.String(),
 		Transport: t.Name, Daemon: t.Daemon,
-		Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
+		Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy, Transmit: t.Transmit,
 	}
 	e.Dir = tree.Path()
 	p.print(e, "listening on %v (%s): directory %s", at, how, e.Dir)

@@ -275,6 +275,21 @@ func TestBesideFilter(t *testing.T) {
 	h.run("! ls /sys/fs/bpf/ | grep xwarp")
 }
 
+// TestOneBuffer: beside a program that does not support frames of several buffers, xwarpd joins, serves and says so.
+func TestOneBuffer(t *testing.T) {
+	h := start(t)
+	h.run("sed 's/xdp\\.frags/xdp\\x00frags/' " + another + " >/tmp/one.o\n" + // libxdp goes by the section's name
+		"xdp-loader load -m native v0 /tmp/one.o")
+	p := h.daemon()
+	h.members("xdpfilt_alw_udp", "xwarp_steer")
+	h.transfers()
+	h.stop(p, syscall.SIGTERM)
+	h.members("xdpfilt_alw_udp")
+	if !strings.Contains(p.Output(), "xdpfilt_alw_udp (priority 10) does not support more") {
+		t.Errorf("xwarpd printed %s", p.Output())
+	}
+}
+
 // TestUnitCapabilities checks that xwarpd with the capabilities of the packaged unit, which do not suffice to join a
 // dispatcher, says so. With the additional capability that OPERATING.md describes it joins.
 func TestUnitCapabilities(t *testing.T) {

@@ -31,14 +31,20 @@ $ip addr flush dev eth0
 for m in eth0 eth1; do
 	$ip link set $m down
 	$ip link set $m master bond0
+	$ip link set $m promisc %s
 done
 $ip addr add 192.0.2.$n/24 dev bond0
 $run sysctl -q net.ipv6.conf.bond0.accept_dad=0
 $ip addr add %s$n/64 dev bond0
 $ip link set bond0 mtu 1500 up`
-	const remove = "$ip link del bond0\nfor m in eth0 eth1; do $ip link show $m | grep -q prog/xdp && exit 1; done\n" +
+	const remove = "$ip link del bond0\nfor m in eth0 eth1; do $ip link show $m | grep -q prog/xdp && exit 1; " +
+		"$ip link set $m promisc off; done\n" +
 		"$ip link set eth1 down\n" + address
-	return r.onDevice("bond0", fmt.Sprintf(create, mac, options, addr6), remove, f)
+	promisc := "off"
+	if r.kind.forgetsMAC {
+		promisc = "on"
+	}
+	return r.onDevice("bond0", fmt.Sprintf(create, mac, options, promisc, addr6), remove, f)
 }
 
 // Options of ip link for the bonds of the trials.

@@ -74,3 +74,11 @@ func overIPv6(r *rig, mode string) (string, error) {
 	defer func() { r.addr = addrB }()
 	return r.transfer(mode)
 }
+
+// inBlocks transfers through daemons in generic mode that send blocks.
+func inBlocks(r *rig, mode string) (string, error) {
+	r.generic = true
+	defer func() { r.generic = false }()
+	return r.withDaemons(mode, fmt.Sprintf("xdp_mode = \"generic\"\ntransmit = %q", blocks),
+		func() (string, error) { return r.transfer(mode) })
+}

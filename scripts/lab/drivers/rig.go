@@ -42,6 +42,7 @@ type rig struct {
 	size  int // MiB of the payload
 
 	daemons bool // each host has an xwarpd, and transfers go through it
+	generic bool // these daemons are configured to use generic mode
 }
 
 // newRig boots a machine with cards of kind k, the programs in the directory share, and a payload of mib MiB.

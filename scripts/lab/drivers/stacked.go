@@ -29,7 +29,7 @@ func (r *rig) onDevice(name, create, remove string, f func() (string, error)) (t
 const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$ip addr add " +
 	addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
 
-const bridgeName = "br0"
+const bridgeName, macvlanName = "br0", "macvlan0"
 
 // bridge transfers over a bridge on each host's card, in ring mode auto.
 func bridge(r *rig, _ string) (string, error) {
@@ -46,4 +46,14 @@ $ip link set br0 up`
 			}
 			return r.transfer("auto")
 		})
+}
+
+// macvlan transfers over a macvlan on each host's card, in ring mode auto.
+func macvlan(r *rig, _ string) (string, error) {
+	const create = `$ip addr flush dev eth0
+$ip link add link eth0 name macvlan0 type macvlan mode bridge
+$ip addr add 192.0.2.$n/24 dev macvlan0
+$ip link set macvlan0 up`
+	return r.onDevice(macvlanName, create, "$ip link del macvlan0\n"+address,
+		func() (string, error) { return r.transfer("auto") })
 }

@@ -19,8 +19,8 @@ var errNotOffered = table.ErrNotOffered
 type server struct {
 	*vm.Process
 	how struct { // from the first line of xwarp serve --json
-		XDPMode string `json:"xdp_mode"`
-		Copy    string
+		XDPMode        string `json:"xdp_mode"`
+		Copy, Transmit string
 	}
 }
 
@@ -133,16 +133,26 @@ func (r *rig) transfer(mode string) (string, error) {
 	if mode == "auto" {
 		text += ", " + s.how.Copy
 	}
+	if s.how.Transmit == blocks {
+		text += ", " + blocks
+	} else if s.how.XDPMode == "generic" {
+		return "", fmt.Errorf("in generic mode it sends by %q", s.how.Transmit)
+	}
 	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, to.Rate(), from.Rate()), nil
 }
 
 // requireNative returns an error if the driver has native XDP, and s does not use it on a card, a VLAN or a bond.
 func (r *rig) requireNative(s *server) error {
-	if s.how.XDPMode != "native" && r.kind.native && r.dev != bridgeName && r.mtu <= chunkMTU {
+	generic := r.generic || r.dev == bridgeName || r.dev == macvlanName
+	if s.how.XDPMode != "native" && r.kind.native && !generic && r.mtu <= chunkMTU {
 		return fmt.Errorf("had %s XDP", s.how.XDPMode)
 	}
 	return nil
 }
+
+// blocks is the way of sending that hands blocks of several segments to the driver, or to the kernel if the driver
+// cannot cut them.
+const blocks = "packet-gso"
 
 // requireMode removes errNotOffered from an error, so that it counts as a failure, if the driver should have the mode
 // at that MTU.

@@ -26,6 +26,8 @@ func trials() []row {
 	for _, mtu := range []int{1500, 3000, 9000} {
 		inModes(row{what: fmt.Sprintf("cp there / back, MTU %d", mtu), run: atMTU(mtu)})
 	}
+	list = append(list, row{what: "cp there / back, MTU 3818, zero-copy", // as much as a chunk holds
+		run: atMTU(3818), mode: "zero-copy"})
 	inModes(row{what: "loss, reordering, duplicates, corruption", run: tryBadCable})
 	inModes(row{what: "send_lat", run: sendLatency}, row{what: "write_bw", run: writeBW})
 	list = append(list, row{what: "cp there / back, IPv6", run: overIPv6},
@@ -33,6 +35,7 @@ func trials() []row {
 		row{what: "the same, fill ring often empty, copy", run: throughDaemons(fewChunks),
 			mode: "copy"},
 		row{what: "the same, fill ring often empty", run: throughDaemons(fewChunks)},
+		row{what: "cp there / back in blocks, generic XDP", run: inBlocks, mode: "copy"},
 		row{what: "soak", run: soak})
 	inModes(row{what: "busy polling by the worker (poll_nic)", run: polling})
 	inModes(row{what: "64 connections, 4 queues", run: shares})
@@ -58,7 +61,7 @@ func trials() []row {
 		row{what: "fio over a bond, 20 failovers, members leave and return", run: bondFio},
 		row{what: "during cp over a VLAN of a bond: 4 failovers", run: bondVLAN},
 		row{what: "bonds that xwarp cannot use", run: bondRefusals})
-	list = append(list, row{what: "bridge", run: bridge})
+	list = append(list, row{what: "bridge", run: bridge}, row{what: "macvlan", run: macvlan})
 	for _, e := range events {
 		list = append(list, row{what: "during cp: " + e.what, run: during(e)})
 	}
