@@ -80,18 +80,25 @@ func (res *Results) SameProcessor(old *Results) error {
 	return nil
 }
 
-// FramesPerAllocation is a number of frames: the steady case may allocate once per FramesPerAllocation frames. Timers
-// and the neighbour table allocate now and then; the data path does not.
-const FramesPerAllocation = 10_000
+// Limits of the steady case. The data path does not allocate. But once a second each end looks at the queues and the
+// XDP program of its interface (110 allocations a second were measured for both ends), and timers and the neighbour
+// table allocate now and then. A single collection may be due to what was allocated before.
+const (
+	framesPerAllocation  = 10_000
+	allocationsPerSecond = 150
+	maxCollections       = 1
+)
 
-// checkSteady returns an error if the steady case made a garbage collection, or more allocations than allowed.
+// checkSteady returns an error if the steady case made more garbage collections or allocations than allowed.
 func (res *Results) checkSteady() error {
 	for _, v := range res.variants(steadyName) {
-		frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
-		if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/FramesPerAllocation {
+		seconds := v.Spec.Duration.Seconds()
+		frames := median(v.Values[Frames]) * seconds
+		allowed := frames/framesPerAllocation + allocationsPerSecond*seconds
+		if v.Collections > maxCollections || frames > 0 && float64(v.Allocations) > allowed {
 			return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f frames, "+
-				"want none", ErrRegression, steadyCase().Title, v.Allocations,
-				v.Collections, frames)
+				"want at most %.0f and %d", ErrRegression, steadyCase().Title, v.Allocations,
+				v.Collections, frames, allowed, maxCollections)
 		}
 	}
 	return nil
