@@ -150,20 +150,22 @@ func (r *rig) cycleMembers(n int, away string, isAway time.Duration, back string
 	return err
 }
 
-// bondModes copies over one connection while the bond's mode changes. One of the modes is unknown to xwarp, which must
-// then stop using the members.
+// bondModes copies over one connection while the bond's mode changes, on both hosts at once. One of the modes is
+// unknown to xwarp, which must then stop using the members.
 func bondModes(r *rig, mode string) (string, error) {
 	return duringBondCopy(activeBackup, func(r *rig) error {
 		for _, other := range []string{"balance-xor", "balance-rr", "active-backup"} {
-			if err := r.onBoth(fmt.Sprintf(`sh -e -c '
+			change := fmt.Sprintf(`sh -e -c '
 for m in eth0 eth1; do ip link set $m nomaster; done
 ip link set bond0 down
 ip link set bond0 type bond mode %s
 for m in eth0 eth1; do ip link set $m master bond0; done
-ip link set bond0 up'`, other)); err != nil {
+ip link set bond0 up'`, other)
+			if err := r.Do(in(hostA, change) + " & a=$!\n" + in(hostB, change) +
+				"\nwait $a"); err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Second)
+			time.Sleep(8 * time.Second)
 		}
 		return nil
 	})(r, mode)
