@@ -56,9 +56,10 @@ type host struct {
 	settings map[string]string
 }
 
-func start(t *testing.T) *host {
+func start(t *testing.T, prepareTools func(t *testing.T, share string) string) *host {
 	vm.NeedNewest(t)
 	dir := t.TempDir()
+	enter := prepareTools(t, dir)
 	build := exec.Command("go", "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -75,7 +76,35 @@ func start(t *testing.T) *host {
 	})
 	h := &host{t, m, map[string]string{}}
 	h.run(prepare)
+	h.run(enter)
 	return h
+}
+
+// stable leaves the machine with its own xdp-tools, of the lab's Debian release.
+func stable(*testing.T, string) string { return "true" }
+
+// sid puts xdp-tools of Debian sid and their libraries into the share. It returns a script that makes the machine use
+// them.
+func sid(t *testing.T, share string) string {
+	script := `set -e
+chroot $1 dpkg-query -W libxdp1
+mkdir $2/sid
+chroot $1 sh -c 'tar -ch /usr/lib/x86_64-linux-gnu/bpf $(
+	for p in /usr/sbin/xdp-loader /usr/sbin/xdp-filter; do echo $p; ldd $p; done | grep -o "/[^ ]*" | sort -u)' |
+	tar -x -C $2/sid`
+	out, err := exec.Command("sh", "-c", script, "sh", vm.Sid(t), share).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Logf("%s", out)
+	return "cp -a " + vm.SharePath + `/sid /opt/sid
+for d in proc sys run tmp; do
+	mkdir /opt/sid/$d
+	mount --rbind /$d /opt/sid/$d
+done
+for p in xdp-loader xdp-filter; do
+	printf '#!/bin/sh\nexec chroot /opt/sid /usr/sbin/'$p' "$@"\n' >/usr/sbin/$p
+done`
 }
 
 // try runs a script and returns its output and whether it succeeded.
@@ -192,8 +221,13 @@ func (h *host) doctor(want string) {
 	}
 }
 
+// TestBesideFilter runs with xdp-tools of two releases of Debian, so with two of libxdp.
 func TestBesideFilter(t *testing.T) {
-	h := start(t)
+	t.Run("stable", func(t *testing.T) { besideFilter(t, start(t, stable)) })
+	t.Run("sid", func(t *testing.T) { besideFilter(t, start(t, sid)) })
+}
+
+func besideFilter(t *testing.T, h *host) {
 	h.run(loadFilter)
 	h.filters()
 
@@ -277,7 +311,7 @@ func TestBesideFilter(t *testing.T) {
 
 // TestOneBuffer: beside a program that does not support frames of several buffers, xwarpd joins, serves and says so.
 func TestOneBuffer(t *testing.T) {
-	h := start(t)
+	h := start(t, stable)
 	h.run("sed 's/xdp\\.frags/xdp\\x00frags/' " + another + " >/tmp/one.o\n" + // libxdp goes by the section's name
 		"xdp-loader load -m native v0 /tmp/one.o")
 	p := h.daemon()
@@ -293,7 +327,7 @@ func TestOneBuffer(t *testing.T) {
 // TestUnitCapabilities checks that xwarpd with the capabilities of the packaged unit, which do not suffice to join a
 // dispatcher, says so. With the additional capability that OPERATING.md describes it joins.
 func TestUnitCapabilities(t *testing.T) {
-	h := start(t)
+	h := start(t, stable)
 	h.run("xdp-filter load v0 -f all -p allow")
 	packaged := unitCapabilities(t)
 	out, _ := h.try("timeout 60 " + packaged + " xwarpd -config /tmp/xwarp.toml 2>&1")

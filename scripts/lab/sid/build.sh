@@ -1,7 +1,7 @@
 #!/bin/sh
 # build.sh makes a root file system of Debian sid, for tests with the newest rdma-core and its programs:
 #
-#   build/lab/sid        the root: rdma-core, rdmacm-utils, perftest, infiniband-diags, and Valkey with RDMA,
+#   build/lab/sid        the root: rdma-core, rdmacm-utils, perftest, infiniband-diags, xdp-tools, and Valkey with RDMA,
 #                        which Debian does not build: in /usr/src/valkey-module as a module, in /usr/src/valkey-yes built in
 #   build/lab/READY-sid  the version of rdma-core; written last
 #
@@ -14,7 +14,7 @@ repo=$(cd "$here/../../.." && pwd)
 . "$here/../lib.sh"
 
 sid=$lab/sid
-sid_packages=ibverbs-utils,rdmacm-utils,perftest,infiniband-diags
+sid_packages=ibverbs-utils,rdmacm-utils,perftest,infiniband-diags,xdp-tools
 sid_packages=$sid_packages,libibverbs-dev,librdmacm-dev,gcc,libc6-dev,make,python3-netifaces
 
 make_sid() {

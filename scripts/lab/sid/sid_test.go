@@ -19,26 +19,6 @@ import (
 
 const repository = "../../.."
 
-// root returns the directory with the root file system of Debian sid. Without one, the test fails with LAB=1 in the
-// environment, and is skipped otherwise.
-func root(t *testing.T) string {
-	t.Helper()
-	lab, err := vm.Dir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	version, err := os.ReadFile(filepath.Join(lab, "READY-sid"))
-	switch {
-	case err == nil:
-		t.Logf("rdma-core %s", version)
-	case os.Getenv("LAB") == "1":
-		t.Fatalf("Debian sid is not built, run scripts/lab/sid/build.sh (or make lab): %v", err)
-	default:
-		t.Skipf("Debian sid is not built, run scripts/lab/sid/build.sh (or make lab): %v", err)
-	}
-	return filepath.Join(lab, "sid")
-}
-
 // build builds xwarp, xwarpd and the library of xwarp run into a new directory.
 func build(t *testing.T) string {
 	t.Helper()
@@ -109,7 +89,7 @@ const valkeyRun = "python3 /usr/src/valkey-yes/tests/rdma/run.py"
 // TestProgramsOfSid runs programs of the newest rdma-core in both styles of xwarp run: as an iWARP and as a RoCE
 // device.
 func TestProgramsOfSid(t *testing.T) {
-	root, dir := root(t), build(t)
+	root, dir := vm.Sid(t), build(t)
 	const pingpong, writeBW = "ibv_rc_pingpong -g 0 -n 100 -c", "ib_write_bw -n 100"
 	const rping, rstream = "rping -v -C 3", "rstream -T v -S 64 -C 300"
 	const iterations = `iters in .* seconds = `
@@ -144,7 +124,7 @@ func TestProgramsOfSid(t *testing.T) {
 // TestLibraryHasFunctionsOfSid checks that each public function of the newest rdma-core is in the library of xwarp run
 // or in the list of functions that are left to rdma-core.
 func TestLibraryHasFunctionsOfSid(t *testing.T) {
-	root, dir := root(t), build(t)
+	root, dir := vm.Sid(t), build(t)
 	text, err := os.ReadFile(filepath.Join(repository, "cmd/libxwarp-verbs/testdata/left.txt"))
 	if err != nil {
 		t.Fatal(err)

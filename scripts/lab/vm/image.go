@@ -104,3 +104,24 @@ func need(t testing.TB, suffix string) {
 		t.Skip(err)
 	}
 }
+
+// Sid returns the root file system of Debian sid, which scripts/lab/sid/build.sh makes. Without it, the test fails with
+// LAB=1 in the environment, and is skipped otherwise.
+func Sid(t testing.TB) string {
+	t.Helper()
+	lab, err := Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := os.ReadFile(filepath.Join(lab, "READY-sid"))
+	const missing = "Debian sid is not built, run scripts/lab/sid/build.sh (or make lab): %v"
+	switch {
+	case err == nil:
+		t.Logf("rdma-core %s", version)
+	case os.Getenv("LAB") == "1":
+		t.Fatalf(missing, err)
+	default:
+		t.Skipf(missing, err)
+	}
+	return filepath.Join(lab, "sid")
+}
