@@ -317,7 +317,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
 {
 	union ibv_gid gid;
 
-	if (flags || ibv_query_gid(context, (uint8_t)port, (int)index, &gid) != 0)
+	if (flags || port != 1 || ibv_query_gid(context, 1, (int)index, &gid) != 0)
 		return EINVAL;
 	put_gid(context, port, index, &gid, entry, size);
 	return 0;

@@ -46,7 +46,7 @@ static void ask_for_absent_gids(struct ibv_qp *q)
 
 	errno = 0;
 	CHECK(ibv_query_gid(c, 1, 200, &gid) == -1 && errno == EINVAL);
-	CHECK(ibv_query_gid_ex(c, 1, 201, &entry, 0) == EINVAL);
+	CHECK(ibv_query_gid_ex(c, 1, 201, &entry, 0) == EINVAL && ibv_query_gid_ex(c, 257, 0, &entry, 0) == EINVAL);
 	CHECK(move_from(202, q, IBV_QPS_RTR, RTR, q->qp_num) == EINVAL && q->state == IBV_QPS_INIT);
 	errno = 0;
 	CHECK(!ibv_create_ah(q->pd, &attr) && errno == EINVAL);
