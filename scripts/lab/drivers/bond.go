@@ -61,6 +61,9 @@ func bondBW(options string) func(*rig, string) (string, error) {
 		measure := func() (float64, error) { return r.writeBandwidth(mode, "-q 8 -D 3") }
 		return compare(func() (rate float64, err error) {
 			_, err = withBond(r, options, func() (string, error) {
+				if err := r.onBoth(membersUp); err != nil { // e1000e needs seconds to bring a link up
+					return "", err
+				}
 				rate, err = measure()
 				return "", err
 			})
