@@ -96,17 +96,27 @@ func NeedNewest(t testing.TB) {
 func need(t testing.TB, suffix string) {
 	t.Helper()
 	_, err := built(suffix)
+	if err != nil && !errors.Is(err, errNotBuilt) {
+		t.Fatal(err)
+	}
+	endUnlessBuilt(t, err)
+}
+
+// endUnlessBuilt ends the test if err says that something of the lab is not built. The test then fails with LAB=1 in
+// the environment, and is skipped otherwise.
+func endUnlessBuilt(t testing.TB, err error) {
+	t.Helper()
 	switch {
 	case err == nil:
-	case os.Getenv("LAB") == "1" || !errors.Is(err, errNotBuilt):
+	case os.Getenv("LAB") == "1":
 		t.Fatal(err)
 	default:
 		t.Skip(err)
 	}
 }
 
-// Sid returns the root file system of Debian sid, which scripts/lab/sid/build.sh makes. Without it, the test fails with
-// LAB=1 in the environment, and is skipped otherwise.
+// Sid returns the root file system of Debian sid, which scripts/lab/sid/build.sh makes. It ends the test as Need does
+// if there is none.
 func Sid(t testing.TB) string {
 	t.Helper()
 	lab, err := Dir()
@@ -114,14 +124,11 @@ func Sid(t testing.TB) string {
 		t.Fatal(err)
 	}
 	version, err := os.ReadFile(filepath.Join(lab, "READY-sid"))
-	const missing = "Debian sid is not built, run scripts/lab/sid/build.sh (or make lab): %v"
-	switch {
-	case err == nil:
-		t.Logf("rdma-core %s", version)
-	case os.Getenv("LAB") == "1":
-		t.Fatalf(missing, err)
-	default:
-		t.Skipf(missing, err)
+	if err != nil {
+		err = fmt.Errorf("the root of Debian sid is not built: "+
+			"run scripts/lab/sid/build.sh (or make lab): %w", err)
 	}
+	endUnlessBuilt(t, err)
+	t.Logf("rdma-core %s", version)
 	return filepath.Join(lab, "sid")
 }
